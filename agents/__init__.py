@@ -1,0 +1,14 @@
+"""Reinforcement learning where simulation and learning are one TensorFlow graph."""
+
+from agents import lazy
+
+__version__ = "0.1.0"
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    {
+        "BatchEnv": "tools.batch_env",
+        "InGraphBatchEnv": "tools.in_graph_batch_env",
+        "simulate": "tools.simulation",
+    },
+)

@@ -1,0 +1,5 @@
+"""Where steps come from: one backend per file."""
+
+from agents import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__, {})

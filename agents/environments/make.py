@@ -1,0 +1,195 @@
+"""Environments by name: constructors, batches, and what is known beforehand."""
+
+import dataclasses
+import difflib
+import importlib
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from agents.environments import serial, workers
+from agents.tools import batch_env, wrappers
+
+BACKENDS = ("serial", "process", "workers")
+
+# Packages that register their environments only when imported.
+_NAMESPACES = {"ALE": "ale_py", "dm_control": "shimmy"}
+
+
+class EnvironmentNotFound(ValueError):
+    """No environment has this name; the text is one line with suggestions."""
+
+
+class ConstructorError(RuntimeError):
+    """An environment could not be constructed; the text holds the traceback."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What is known about an environment before it runs.
+
+    Attributes:
+      observation_space: Space of observations of one environment.
+      action_space: Space of actions of one environment.
+      max_length: Steps after which episodes are truncated; None if not limited.
+    """
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    max_length: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Constructor:
+    """Picklable function without arguments that makes one environment."""
+
+    id: str | Callable[..., Any]
+    max_length: int | None = None
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __call__(self) -> gymnasium.Env:
+        function = self.id if callable(self.id) else _attribute(self.id)
+        if function is None:
+            return _registered(self.id, self.max_length, self.kwargs)
+        env = function(**self.kwargs)
+        if not isinstance(env, gymnasium.Env):
+            env = wrappers.OldGym(env)
+        if self.max_length is not None:
+            env = gymnasium.wrappers.TimeLimit(env, self.max_length)
+        return env
+
+
+def constructor(
+    id: str | Callable[..., Any],
+    max_length: int | None = None,
+    kwargs: dict[str, Any] | None = None,
+) -> Callable[[], gymnasium.Env]:
+    """Picklable function without arguments that makes one environment.
+
+    Args:
+      id: Registered Gymnasium id, `module:function`, or a function. Functions may
+        return environments with the old Gym interface.
+      max_length: Steps after which to truncate episodes. Replaces the limit of a
+        registered environment; for functions, the shorter of both limits holds.
+      kwargs: Arguments of the environment.
+
+    The function raises `EnvironmentNotFound` for unknown names.
+    """
+    if max_length is not None and max_length < 1:
+        raise ValueError(f"Expected a positive max_length, got {max_length}.")
+    return Constructor(id, max_length, dict(kwargs or {}))
+
+
+def batch(
+    id: str | Callable[..., Any],
+    num_agents: int,
+    backend: str = "workers",
+    num_workers: int | None = None,
+    max_length: int | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float | None = 60.0,
+) -> batch_env.Backend:
+    """Batch of environments of the same kind.
+
+    Args:
+      id: Name or function as for `constructor`.
+      num_agents: Number of environments.
+      backend: One of `BACKENDS`: in this process, in a process each, or several in
+        each of a few workers, which is the fastest.
+      num_workers: Number of workers, by default one per CPU.
+      max_length: Limit as for `constructor`.
+      kwargs: Arguments of each environment.
+      timeout: Seconds that a step may take if it is made in another process.
+    """
+    if num_agents < 1:
+        raise ValueError(f"Expected at least one agent, got {num_agents}.")
+    constructors = [constructor(id, max_length, kwargs)] * num_agents
+    if backend == "serial":
+        return serial.Serial(constructors)
+    if backend == "process":
+        envs = [wrappers.ExternalProcess(make, timeout) for make in constructors]
+        return batch_env.BatchEnv(envs, blocking=False)
+    if backend == "workers":
+        return workers.Workers(constructors, num_workers, timeout)
+    raise ValueError(f"Unknown backend {backend!r}; choose from {list(BACKENDS)}.")
+
+
+def spaces_of(
+    id: str | Callable[..., Any],
+    max_length: int | None = None,
+    kwargs: dict[str, Any] | None = None,
+) -> Description:
+    """Spaces and limit of an environment, from one that is made here and closed.
+
+    Raises:
+      EnvironmentNotFound: for unknown names.
+      ConstructorError: if the environment cannot be constructed.
+    """
+    try:
+        env = constructor(id, max_length, kwargs)()
+    except EnvironmentNotFound:
+        raise
+    except Exception as error:
+        raise ConstructorError(
+            f"Cannot construct environment {id!r}: {error}\n\n{traceback.format_exc()}"
+        ) from error
+    try:
+        return Description(env.observation_space, env.action_space, _limit(env))
+    finally:
+        env.close()
+
+
+def _attribute(id: str) -> Callable[..., Any] | None:
+    """Function that `module:function` names; None if it names no attribute."""
+    module, _, name = id.partition(":")
+    if not name:
+        return None
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        return None
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise
+        text = f"Environment {id!r} not found: there is no module {error.name!r}."
+        raise EnvironmentNotFound(text) from None
+    return found if callable(found) else None
+
+
+def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
+    """Environment from the registry of Gymnasium."""
+    package = _NAMESPACES.get(id.partition("/")[0])
+    if package and id not in gymnasium.registry:
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError:
+            text = f"Environment {id!r} needs the package {package!r}; install it."
+            raise EnvironmentNotFound(text) from None
+    limit = {} if max_length is None else {"max_episode_steps": max_length}
+    try:
+        return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):
+        pass
+    name = id.rpartition(":")[2]
+    near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    raise EnvironmentNotFound(f"Environment {id!r} not found{hint}")
+
+
+def _limit(env: Any) -> int | None:
+    """Smallest limit of the length of episodes among all wrappers."""
+    limits = []
+    while env is not None:
+        spec = getattr(env, "spec", None)
+        for limit in (
+            env.__dict__.get("_max_episode_steps"),
+            getattr(spec, "max_episode_steps", None),
+        ):
+            if isinstance(limit, int) and limit > 0:
+                limits.append(limit)
+        env = env.__dict__.get("env")
+    return min(limits, default=None)

@@ -1,0 +1,12 @@
+"""What is remembered between acting and training."""
+
+from agents import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    {
+        "Episodes": "episodes",
+        "Sequences": "sequences",
+        "Unrolls": "unrolls",
+    },
+)

@@ -1,0 +1,62 @@
+"""Storage of growing sequences: variables `[rows, length, ...]`."""
+
+from typing import Any
+
+import tensorflow as tf
+
+
+class Sequences(tf.Module):
+    """Rows of transitions, each with its own length.
+
+    Attributes:
+      data: Structure of variables `[rows, length, ...]`.
+      lengths: Valid steps of each row, int32 `[rows]`; what is beyond is padding.
+    """
+
+    def __init__(self, specs: Any, rows: int, length: int) -> None:
+        """Allocate zeros for a structure of `tf.TensorSpec` of one transition."""
+        super().__init__()
+        self.rows, self.length = rows, length
+        self.data = tf.nest.map_structure(
+            lambda spec: tf.Variable(
+                tf.zeros([rows, length, *spec.shape], spec.dtype), trainable=False
+            ),
+            specs,
+        )
+        self.lengths = tf.Variable(tf.zeros([rows], tf.int32), trainable=False)
+
+    def append(self, rows: tf.Tensor, transition: Any) -> None:
+        """Add one step `[K, ...]` to rows, int32 `[K]`; a full row raises."""
+        position = tf.gather(self.lengths, rows)
+        tf.debugging.assert_less(
+            position, self.length, "A sequence is longer than the memory."
+        )
+        indices = tf.stack([rows, position], 1)
+        tf.nest.map_structure(
+            lambda variable, value: variable.scatter_nd_update(indices, value),
+            self.data,
+            transition,
+        )
+        self.lengths.scatter_nd_update(rows[:, None], position + 1)
+
+    def gather(self, rows: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Data `[K, T, ...]` and lengths `[K]` of rows."""
+        data = tf.nest.map_structure(lambda x: tf.gather(x, rows), self.data)
+        return data, tf.gather(self.lengths, rows)
+
+    def replace(self, rows: tf.Tensor, data: Any, lengths: tf.Tensor) -> None:
+        """Overwrite whole rows with data `[K, T, ...]` and lengths `[K]`."""
+        tf.nest.map_structure(
+            lambda variable, value: variable.scatter_nd_update(rows[:, None], value),
+            self.data,
+            data,
+        )
+        self.lengths.scatter_nd_update(rows[:, None], lengths)
+
+    def clear(self, rows: tf.Tensor) -> None:
+        """Make rows empty, int32 `[K]`."""
+        self.lengths.scatter_nd_update(rows[:, None], tf.zeros_like(rows))
+
+    def mask(self) -> tf.Tensor:
+        """Which steps are valid, bool `[rows, length]`."""
+        return tf.sequence_mask(self.lengths, self.length)

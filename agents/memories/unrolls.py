@@ -1,0 +1,47 @@
+"""Memory of fixed unrolls: the same number of steps of every row."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from agents.memories import sequences
+
+
+class Unrolls(tf.Module):
+    """Collects `length` steps of all rows, across episode ends, then is full.
+
+    Same interface as `Episodes`. An unroll goes on when episodes end, so rows may hold
+    several of them. Nothing is kept in a checkpoint: phases begin with empty unrolls.
+    """
+
+    def __init__(self, specs: Any, rows: int, length: int) -> None:
+        super().__init__()
+        self._unrolls = sequences.Sequences(specs, rows, length)
+        self.persistent = {}
+
+    def append(self, rows: tf.Tensor, transition: Any) -> None:
+        """Add one transition `[K, ...]` to rows."""
+        self._unrolls.append(rows, transition)
+
+    def clear(self, rows: tf.Tensor) -> None:
+        """Episodes begin: their unrolls go on."""
+
+    def end(self, rows: tf.Tensor) -> None:
+        """Episodes ended: their unrolls go on."""
+
+    def last_of_unroll(self, rows: tf.Tensor) -> tf.Tensor:
+        """Whether the next step is the last of a row's unroll, bool `[K]`."""
+        return tf.gather(self._unrolls.lengths, rows) + 1 == self._unrolls.length
+
+    def full(self) -> tf.Tensor:
+        """Whether it is time to train: all rows hold `length` steps."""
+        return tf.reduce_all(self._unrolls.lengths == self._unrolls.length)
+
+    def data(self) -> tuple[Any, tf.Tensor]:
+        """Transitions `[rows, length, ...]` and mask of valid steps."""
+        data = tf.nest.map_structure(tf.convert_to_tensor, self._unrolls.data)
+        return data, self._unrolls.mask()
+
+    def clear_data(self) -> None:
+        """Begin new unrolls."""
+        self._unrolls.clear(tf.range(self._unrolls.rows))

@@ -1,0 +1,11 @@
+"""What is learned: layers, heads and distributions."""
+
+from agents import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    {
+        "ActorCritic": "actor_critic",
+        "NetworkConfig": "presets",
+    },
+)

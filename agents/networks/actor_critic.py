@@ -1,0 +1,79 @@
+"""Policy and value function of one agent, on separate torsos or a shared one."""
+
+from typing import Any
+
+import gymnasium
+import keras
+import tensorflow as tf
+
+from agents.networks import heads, initializers, torsos
+from agents.networks.presets import NetworkConfig
+from agents.tools import spaces
+
+
+class ActorCritic(keras.layers.Layer):
+    """Maps observations and recurrent state to action distributions and values.
+
+    Attributes:
+      head: Action head, `heads.NormalHead` for example.
+      policy_variables, value_variables: Trainable variables of each part; a shared
+        torso belongs to both.
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: NetworkConfig,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.shared = config.shared
+        self._policy = torsos.Torso(observation_space, config, seed)
+        self._critic = (
+            self._policy
+            if config.shared
+            else torsos.Torso(observation_space, config, seed + 100)
+        )
+        self.head = heads.head(action_space, config, seed + 200)
+        self._value = keras.layers.Dense(
+            1, kernel_initializer=initializers.output(config, seed + 300, 1.0)
+        )
+        specs = spaces.spec(observation_space)
+        zeros = spaces.transform(lambda x: tf.zeros([1, *x.shape], x.dtype), specs)
+        self.step(zeros, self.initial_state(1))  # Builds all layers.
+        policy = [self._policy, self.head]
+        critic = [self._critic, self._value]
+        self.policy_variables = [v for x in policy for v in x.trainable_variables]
+        self.value_variables = [v for x in critic for v in x.trainable_variables]
+
+    def initial_state(self, size: int) -> tuple:
+        """Recurrent state at the beginning of `size` episodes."""
+        policy = self._policy.initial_state(size)
+        return (policy, () if self.shared else self._critic.initial_state(size))
+
+    def step(self, observation: Any, state: tuple) -> tuple[dict, tf.Tensor, tuple]:
+        """One step of a batch.
+
+        Args:
+          observation: Structure of `[B, ...]`.
+          state: Recurrent state before the step.
+
+        Returns:
+          Parameters of the action distribution `[B, ...]`, values `[B]`, next state.
+        """
+        policy, critic = state
+        features, policy = self._policy.step(observation, policy)
+        parameters = self.head(features)
+        if not self.shared:
+            features, critic = self._critic.step(observation, critic)
+        return parameters, self._value(features)[:, 0], (policy, critic)
+
+    def policy(self, observation: Any, state: tuple, first: tf.Tensor) -> dict:
+        """Parameters of the action distributions of sequences, `[B, T, ...]`."""
+        return self.head(self._policy.unroll(observation, state[0], first))
+
+    def value(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
+        """Values of sequences, `[B, T]`; arguments as in `Torso.unroll`."""
+        state = state[0] if self.shared else state[1]
+        return self._value(self._critic.unroll(observation, state, first))[..., 0]

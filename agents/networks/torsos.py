@@ -1,0 +1,130 @@
+"""Torsos: from structured observations and recurrent state to features."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from agents.networks import initializers
+from agents.networks.presets import NetworkConfig
+from agents.tools import spaces
+
+
+class Torso(keras.layers.Layer):
+    """Images through convolutions, the rest flat, then dense and recurrent layers.
+
+    Leaves are concatenated. Integers that are no images enter one-hot. Recurrent state
+    is a tuple of `[B, units]`, empty without a recurrent layer.
+    """
+
+    def __init__(self, space: Any, config: NetworkConfig, seed: int) -> None:
+        super().__init__()
+        self._spaces = spaces.leaf_spaces(space)
+        self._filters = []
+        for i, (filters, size, stride) in enumerate(config.convolutions):
+            self._filters.append(
+                keras.layers.Conv2D(
+                    filters,
+                    size,
+                    stride,
+                    activation=config.activation,
+                    kernel_initializer=initializers.hidden(config, seed + i),
+                )
+            )
+        self._dense = [
+            keras.layers.Dense(
+                units,
+                config.activation,
+                kernel_initializer=initializers.hidden(config, seed + 10 + i),
+            )
+            for i, units in enumerate(config.layers)
+        ]
+        self._cell = _cell(config, seed + 20)
+
+    def initial_state(self, size: int) -> tuple[tf.Tensor, ...]:
+        """State at the beginning of episodes, a tuple of `[size, units]`."""
+        if self._cell is None:
+            return ()
+        count = 2 if isinstance(self._cell, keras.layers.LSTMCell) else 1
+        return (tf.zeros([size, self._cell.units]),) * count
+
+    def step(self, observation: Any, state: tuple) -> tuple[tf.Tensor, tuple]:
+        """Features `[B, F]` of observations `[B, ...]`, and the next state."""
+        features = self._encode(observation)
+        if self._cell is None:
+            return features, state
+        return self._advance(features, state)
+
+    def unroll(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
+        """Features `[B, T, F]` of sequences `[B, T, ...]`.
+
+        Args:
+          observation: Structure of `[B, T, ...]`.
+          state: State before the first step, `[B, units]`.
+          first: Steps that begin an episode, where the state is zero, bool `[B, T]`.
+        """
+        leading = tf.shape(first)
+        flat = tf.nest.map_structure(
+            lambda x: tf.reshape(x, [-1, *x.shape[2:]]), observation
+        )
+        features = self._encode(flat)
+        features = tf.reshape(features, [*tf.unstack(leading), features.shape[-1]])
+        if self._cell is None:
+            return features
+
+        def step(carried, inputs):
+            features, first = inputs
+            kept = tuple(tf.where(first[:, None], 0.0, x) for x in carried[1])
+            return self._advance(features, kept)
+
+        inputs = (tf.transpose(features, [1, 0, 2]), tf.transpose(first))
+        outputs, _ = tf.scan(step, inputs, (tf.zeros_like(state[0]), state))
+        return tf.transpose(outputs, [1, 0, 2])
+
+    def _advance(self, features: tf.Tensor, state: tuple) -> tuple[tf.Tensor, tuple]:
+        """One step of the recurrent layer."""
+        output, state = self._cell(features, list(state))
+        return output, tuple(state) if isinstance(state, list | tuple) else (state,)
+
+    def _encode(self, observation: Any) -> tf.Tensor:
+        """Features `[B, F]` before the recurrent layer."""
+        leaves = [
+            self._encode_leaf(leaf, space)
+            for leaf, space in zip(
+                tf.nest.flatten(observation), self._spaces, strict=True
+            )
+        ]
+        features = leaves[0] if len(leaves) == 1 else tf.concat(leaves, -1)
+        for layer in self._dense:
+            features = layer(features)
+        return features
+
+    def _encode_leaf(self, leaf: tf.Tensor, space: Any) -> tf.Tensor:
+        """Flat float32 features `[B, F]` of one leaf."""
+        if hasattr(space, "n") and hasattr(space, "start"):
+            return tf.one_hot(leaf - int(space.start), int(space.n))
+        if hasattr(space, "nvec"):
+            sizes = np.ravel(space.nvec)
+            starts = np.broadcast_to(np.ravel(space.start), sizes.shape)
+            columns = tf.unstack(tf.reshape(leaf, [-1, len(sizes)]), axis=1)
+            triples = zip(columns, sizes, starts, strict=True)
+            return tf.concat([tf.one_hot(c - int(s), int(n)) for c, n, s in triples], 1)
+        image = leaf.dtype == tf.uint8
+        leaf = tf.cast(leaf, tf.float32) / (255.0 if image else 1.0)
+        if self._filters and leaf.shape.rank == 4:
+            for layer in self._filters:
+                leaf = layer(leaf)
+        return tf.reshape(leaf, [-1, int(np.prod(leaf.shape[1:]))])
+
+
+def _cell(config: NetworkConfig, seed: int) -> keras.layers.Layer | None:
+    """Recurrent cell that the config names, if any."""
+    if not config.recurrent:
+        return None
+    cells = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
+    return cells[config.recurrent](
+        config.recurrent_units,
+        kernel_initializer=keras.initializers.GlorotUniform(seed),
+        recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 1),
+    )

@@ -1,0 +1,11 @@
+"""What the network sees."""
+
+from agents import lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    {
+        "Observations": "observations",
+        "StreamingNormalize": "normalize",
+    },
+)

@@ -1,0 +1,66 @@
+"""Streaming normalization by the mean and standard deviation of all data seen."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+class StreamingNormalize(tf.Module):
+    """Centers and scales float tensors by running statistics of their last dimensions.
+
+    Without centering, the scale is the root mean square instead of the deviation, so
+    that constant values become ones.
+
+    Statistics are float64 and merged batch by batch, so they stay exact for large
+    means and many samples; Chan, Golub and LeVeque (1983). Until two samples are known
+    nothing is changed. The statistics change in `update` only.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        center: bool = True,
+        scale: bool = True,
+        clip: float | None = None,
+    ) -> None:
+        """Normalize tensors `[..., *shape]` and clip the results to +-clip."""
+        super().__init__()
+        self._center, self._scale, self._clip = center, scale, clip
+        self._rank = len(shape)
+        self.count = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+        self.mean = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
+        self._squares = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
+
+    @property
+    def std(self) -> tf.Tensor:
+        """What is divided by, float64 `shape`; ones before the second sample."""
+        variance = self._squares / tf.maximum(self.count - 1.0, 1.0)
+        if not self._center:
+            variance += self.mean**2
+        return tf.where(self.count > 1.0, tf.sqrt(variance + 1e-8), 1.0)
+
+    def __call__(self, value: tf.Tensor) -> tf.Tensor:
+        """Normalized values `[..., *shape]`, float32."""
+        if self._center:
+            value -= tf.cast(self.mean, value.dtype)
+        if self._scale:
+            value /= tf.cast(self.std, value.dtype)
+        if self._clip:
+            value = tf.clip_by_value(value, -self._clip, self._clip)
+        return value
+
+    def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
+        """Merge samples `[..., *shape]` where the mask `[...]` is true."""
+        value = tf.cast(value, tf.float64)
+        weight = tf.cast(mask, tf.float64)
+        weight = tf.reshape(weight, [*mask.shape, *[1] * self._rank])
+        axes = list(range(mask.shape.rank))
+        count = tf.reduce_sum(tf.cast(mask, tf.float64))
+        mean = tf.math.divide_no_nan(tf.reduce_sum(value * weight, axes), count)
+        squares = tf.reduce_sum(weight * (value - mean) ** 2, axes)
+        total = self.count + count
+        share = tf.math.divide_no_nan(count, total)
+        difference = mean - self.mean
+        self._squares.assign_add(squares + difference**2 * self.count * share)
+        self.mean.assign_add(difference * share)
+        self.count.assign(total)

@@ -1,0 +1,67 @@
+"""The `agents` command: `agents SUBCOMMAND [ARGS]`."""
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import agents
+
+SUBCOMMANDS = {
+    "train": "train a config, or resume a run",
+    "evaluate": "measure the return of a trained policy",
+    "visualize": "film episodes of a trained policy",
+    "plot": "draw the learning curves of runs",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Import the module of the subcommand, and no other, and run it.
+
+    Returns:
+      Exit code of the subcommand; 2 without a valid subcommand.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        print(_help(), file=sys.stderr)
+        return 2
+    name, *rest = arguments
+    if name in ("-h", "--help"):
+        print(_help())
+        return 0
+    if name == "--version":
+        print(agents.__version__)
+        return 0
+    if name not in SUBCOMMANDS:
+        print(_unknown(name), file=sys.stderr)
+        return 2
+    if os.getcwd() not in sys.path:  # Configs may name modules that lie here.
+        sys.path.append(os.getcwd())
+    return importlib.import_module(f"agents.scripts.{name}").main(rest)
+
+
+def _help() -> str:
+    """Text of `agents --help`."""
+    width = max(map(len, SUBCOMMANDS)) + 2
+    lines = [f"  {name:<{width}}{text}" for name, text in SUBCOMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: agents SUBCOMMAND [ARGS]",
+            "",
+            *lines,
+            "",
+            "`agents SUBCOMMAND --help` explains the arguments.",
+        ]
+    )
+
+
+def _unknown(name: str) -> str:
+    """One line about a subcommand that does not exist."""
+    nearest = difflib.get_close_matches(name, SUBCOMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "see `agents --help`."
+    return f"error: unknown subcommand {name!r}; {hint}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What a person sees of a run: a live line in terminals, plain lines elsewhere."""
+
+import pathlib
+import shlex
+import sys
+import time
+from typing import Any
+
+from agents.scripts import configs
+
+
+class Display:
+    """Progress and results of a run on the standard output.
+
+        with Display(logdir, config, quiet) as view: view.progress(report)
+    """
+
+    def __init__(self, logdir: pathlib.Path, config: configs.Config, quiet: bool):
+        self._logdir, self._config, self._quiet = logdir, config, quiet
+        self._live = sys.stdout.isatty() and not quiet
+        self._bar = None
+        self._last = time.perf_counter()
+
+    def __enter__(self) -> "Display":
+        environment = self._config.environment
+        self.note(
+            f"{self._config.name}: {self._config.algorithm.type} on {environment.id}, "
+            f"{environment.num_agents} agents, seed {self._config.seed}\n"
+            f"Writing to {self._logdir}"
+        )
+        if self._live:
+            self._bar = _progress_bar(self._config.train.steps)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Print something above the live line."""
+        if self._quiet:
+            return
+        if self._bar:
+            self._bar.console.print(text, highlight=False, markup=False)
+        else:
+            print(text, flush=True)
+
+    def progress(self, report: Any) -> None:
+        """Show how far the run is, and the result of a phase that has finished."""
+        rate = report.env_steps / max(report.seconds, 1e-9)
+        if self._bar:
+            self._bar.update(
+                self._bar.task_ids[0],
+                completed=report.step,
+                phase=report.phase,
+                rate=f"{rate:,.0f} steps/s",
+            )
+        if report.finished:
+            self.note(self._line(report, rate))
+        elif not self._bar and time.perf_counter() - self._last > 5:
+            self.note(f"{report.phase:<8}  {report.step:>12,}  {rate:>9,.0f} steps/s")
+        else:
+            return
+        self._last = time.perf_counter()
+
+    def _line(self, report: Any, rate: float) -> str:
+        metrics = report.metrics
+        score = metrics.get("score")
+        text = "no episode finished" if score is None else f"return {score:>10,.1f}"
+        parts = [
+            f"{report.phase:<8}  {report.step:>12,}  {rate:>9,.0f} steps/s  {text}",
+            f"{metrics.get('episodes', 0)} episodes",
+        ]
+        parts += [
+            f"{name} {metrics[name]:.3g}"
+            for name in ("kl", "entropy", "explained_variance")
+            if name in metrics
+        ]
+        return "  ".join(parts)
+
+    def resumed(self, step: int) -> None:
+        """Say that the run goes on."""
+        self.note(f"Resuming at step {step:,}.")
+
+    def stopping(self) -> None:
+        """Say what the first Ctrl-C does."""
+        self.note("Stopping when this phase is over; Ctrl-C again stops at once.")
+
+    def stopped(self, what: str) -> None:
+        """Say how to resume."""
+        timestamp = self._logdir.name.removesuffix(f"-{self._config.name}")
+        command = f"--logdir {shlex.quote(str(self._logdir.parent))}"
+        self.note(
+            f"{what} To go on, repeat the command with {command} "
+            f"--timestamp {shlex.quote(timestamp)}"
+        )
+
+    def finished(self, commands: list[str]) -> None:
+        """Say what to type next."""
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
+        lines = "\n".join(f"  {command}" for command in commands)
+        self.note(f"Done; the curve is {self._logdir / 'curve.png'}. Next:\n{lines}")
+
+
+def _progress_bar(total: int) -> Any:
+    from rich import progress
+
+    bar = progress.Progress(
+        progress.TextColumn("{task.fields[phase]:<8}"),
+        progress.BarColumn(),
+        progress.TextColumn("{task.completed:,} / {task.total:,}"),
+        progress.TextColumn("{task.fields[rate]}"),
+        progress.TimeRemainingColumn(),
+    )
+    bar.add_task("run", total=total, phase="starting", rate="")
+    return bar

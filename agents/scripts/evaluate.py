@@ -1,0 +1,94 @@
+"""Measure the return of a trained policy: `evaluate --logdir RUN`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.scripts import runs
+
+
+@runs.reporting
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run episodes and print a summary; its last line is JSON."""
+    parser = argparse.ArgumentParser(prog="agents evaluate", description=__doc__)
+    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser.add_argument("--num_episodes", type=int, default=20, metavar="N")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
+    )
+    parser.add_argument(
+        "--stochastic", action="store_true", help="sample actions as in training"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the environments")
+    args = parser.parse_args(argv)
+    if args.num_episodes < 1:
+        raise runs.RunError("--num_episodes must be positive.")
+    result = evaluate(
+        args.logdir, args.num_episodes, args.checkpoint, args.stochastic, args.seed
+    )
+    print(json.dumps(result))
+    return 0
+
+
+def evaluate(
+    logdir: str,
+    num_episodes: int = 20,
+    checkpoint: str | None = None,
+    stochastic: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Returns of episodes of a trained policy, whose statistics stay as they are."""
+    runs.start_tensorflow()
+    config = runs.read_config(logdir)
+    description = runs.describe(config)
+    from agents.tools import loop
+
+    num_agents = min(config.environment.num_agents, num_episodes)
+    agent = runs.algorithm(config, description, num_agents)
+    state = runs.restore(logdir, agent, checkpoint)
+    batch_env = runs.environments(config, num_agents=num_agents)
+    try:
+        episodes = loop.Episodes(num_agents, num_episodes)
+        seeds = loop.phase_seeds(seed, EVALUATION, num_agents)
+        steps = loop.Steps(
+            batch_env, Exploring(agent) if stochastic else agent, seeds, False
+        )
+        while not episodes.complete:
+            episodes.add(steps.run(loop.EVALUATION_STEPS))
+    finally:
+        batch_env.close()
+    return {
+        "episodes": len(episodes.scores),
+        "mean_return": float(np.mean(episodes.scores)),
+        "std_return": float(np.std(episodes.scores)),
+        "mean_length": float(np.mean(episodes.lengths)),
+        "step": state["step"],
+    }
+
+
+EVALUATION = 2**31 - 1
+"""Number of the phase, apart from those of training, that seeds environments."""
+
+
+class Exploring:
+    """An algorithm that acts as in training but does not learn."""
+
+    def __init__(self, algorithm: Any) -> None:
+        self._algorithm = algorithm
+
+    def begin_episodes(self, agent_indices: Any) -> None:
+        """Forget the past of rows."""
+        self._algorithm.begin_episodes(agent_indices)
+
+    def perform(self, agent_indices: Any, observation: Any, training: bool) -> Any:
+        """Sample actions."""
+        del training
+        return self._algorithm.perform(agent_indices, observation, True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,278 @@
+"""Draw the learning curves of runs: `plot RUN [RUN ...] --outfile FILE.png`.
+
+Runs of one config are one curve: the mean over seeds and a band between the quartiles.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import sys
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+COLORS = ("#3366cc", "#e8762c", "#2e9e6b", "#b0408f", "#7a5cc4", "#c9a227", "#5b6770")
+SIZE = (7.0, 4.4)  # Inches.
+DPI = 150
+INK, LIGHT = "#2b2f36", "#e3e6ea"
+MARKED_POINTS = 30  # Curves with at most so many points show each of them.
+
+
+class PlotError(ValueError):
+    """Runs that cannot be drawn; the message is one line for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Statistics over the runs of one config; all arrays have shape `[points]`."""
+
+    label: str
+    runs: int
+    x: np.ndarray
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line, draw the figure and say where it is.
+
+    Returns:
+      Exit code; 2 for runs that cannot be drawn.
+    """
+    parser = argparse.ArgumentParser(prog="agents plot", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
+    parser.add_argument("--outfile", required=True, metavar="FILE.png")
+    parser.add_argument("--x", choices=("steps", "seconds"), default="steps")
+    parser.add_argument(
+        "--phase",
+        choices=("evaluate", "train"),
+        help="scores to draw (default: evaluate if there are any, otherwise train)",
+    )
+    args = parser.parse_args(argv)
+    try:
+        plot_runs(args.runs, args.outfile, args.x, args.phase)
+    except (PlotError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"Wrote {args.outfile}")
+    return 0
+
+
+def plot_runs(
+    runs: Iterable[str | pathlib.Path],
+    outfile: str | pathlib.Path,
+    x: str = "steps",
+    phase: str | None = None,
+) -> None:
+    """Draw the mean return of runs, one curve per config, into a PNG file.
+
+    Args:
+      runs: Run directories, named `TIME-CONFIG`.
+      outfile: File to write; its directory is created.
+      x: Horizontal axis, `steps` or `seconds`.
+      phase: Scores to draw, `evaluate` or `train`; by default those of evaluations if
+        there are any.
+
+    Raises:
+      PlotError: If a run has no such scores, with one line that says so.
+    """
+    runs = [pathlib.Path(run) for run in runs]
+    outfile = pathlib.Path(outfile)
+    if outfile.suffix.lower() != ".png":
+        raise PlotError(f"{outfile} must end in .png.")
+    metrics = {run: read_rows(run / "metrics.jsonl") for run in runs}
+    phase = phase or _choose_phase(metrics.values())
+    groups: dict[str, list] = {}
+    for run, rows in metrics.items():
+        scores = _scores(rows, phase)
+        if not scores:
+            raise PlotError(f"{run} has no score of the {phase} phase yet.")
+        if x == "seconds":
+            scores = _over_seconds(run, scores, phase)
+        positions, returns = np.array(sorted(scores.items()), float).T
+        groups.setdefault(config_name(run), []).append((positions, returns))
+    curves = [aggregate(label, series) for label, series in groups.items()]
+    outfile.parent.mkdir(parents=True, exist_ok=True)
+    _draw(curves, x, phase).savefig(outfile, dpi=DPI)
+
+
+def aggregate(label: str, series: Sequence[tuple[np.ndarray, np.ndarray]]) -> Curve:
+    """Mean and quartiles over runs, at every position where one of them has a value.
+
+    Runs are interpolated linearly. The curve covers what all of them cover, so that
+    every point of it is a statistic over all runs.
+
+    Args:
+      label: Name of the curve.
+      series: Rising positions and returns of each run, both of shape `[points]`.
+
+    Raises:
+      PlotError: If there is no position that all runs cover.
+    """
+    start = max(positions[0] for positions, _ in series)
+    end = min(positions[-1] for positions, _ in series)
+    if start > end:
+        raise PlotError(f"The runs of {label} do not overlap; plot them one by one.")
+    grid = np.unique(np.concatenate([positions for positions, _ in series]))
+    grid = grid[(start <= grid) & (grid <= end)]
+    # [runs, points]
+    returns = np.stack([np.interp(grid, *points) for points in series])
+    lower, upper = np.percentile(returns, [25, 75], axis=0)
+    return Curve(label, len(series), grid, returns.mean(0), lower, upper)
+
+
+def read_rows(path: pathlib.Path) -> list[dict]:
+    """Rows of a file with one JSON object per line; an unfinished last line is left.
+
+    Raises:
+      PlotError: If the file is missing or another line is not an object.
+    """
+    if not path.is_file():
+        raise PlotError(f"{path.parent} is not a run: it has no {path.name}.")
+    lines = path.read_text().split("\n")
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        elif number < len(lines):  # The last piece may be in the middle of a write.
+            raise PlotError(f"{path}, line {number}: expected a JSON object.")
+    return rows
+
+
+def config_name(run: pathlib.Path) -> str:
+    """Name of the config in the name of a run directory, `TIME-CONFIG`."""
+    name = run.resolve().name
+    match = re.fullmatch(r"(?:[\d_T:.-]*\d|[^-]*)-(.+)", name)
+    return match[1] if match else name
+
+
+def format_count(value: float, _: int | None = None) -> str:
+    """Short form of a number, like 950, 200k or 1.5M."""
+    for size, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{suffix}"
+    return f"{value:.4g}"
+
+
+def _choose_phase(metrics: Iterable[list[dict]]) -> str:
+    """Scores of evaluations if there are any."""
+    evaluated = any(_scores(rows, "evaluate") for rows in metrics)
+    return "evaluate" if evaluated else "train"
+
+
+def _scores(rows: list[dict], phase: str) -> dict[int, float]:
+    """Step to score, without reports in which no episode ended."""
+    return {
+        row["step"]: row["score"]
+        for row in rows
+        if row.get("phase") == phase
+        and isinstance(row.get("score"), int | float)
+        and math.isfinite(row["score"])
+    }
+
+
+def _over_seconds(
+    run: pathlib.Path, scores: dict[int, float], phase: str
+) -> dict[float, float]:
+    """Seconds since the start of the run to score."""
+    rows = read_rows(run / "timing.jsonl")
+    seconds = {row["step"]: row["seconds"] for row in rows if row.get("phase") == phase}
+    timed = {seconds[step]: score for step, score in scores.items() if step in seconds}
+    if not timed:
+        raise PlotError(f"{run} has no time of the {phase} phase in timing.jsonl.")
+    return timed
+
+
+def _draw(curves: Sequence[Curve], x: str, phase: str):
+    """Figure with one line and band per curve."""
+    # Imported late, since training starts sooner without. A figure of its own leaves
+    # the backend and the figures of the caller alone.
+    from matplotlib import figure
+
+    scale, unit = _axis(x, max(curve.x[-1] for curve in curves))
+    canvas = figure.Figure(figsize=SIZE, layout="constrained")
+    axes = canvas.add_subplot()
+    for index, curve in enumerate(curves):
+        color = COLORS[index % len(COLORS)]
+        style = ("-", "--", ":", "-.")[index // len(COLORS) % 4]
+        marker = "o" if len(curve.x) <= MARKED_POINTS else None
+        positions = curve.x / scale
+        axes.fill_between(
+            positions, curve.lower, curve.upper, color=color, alpha=0.18, linewidth=0
+        )
+        axes.plot(
+            positions,
+            curve.mean,
+            color=color,
+            linestyle=style,
+            linewidth=1.8,
+            marker=marker,
+            markersize=3.5,
+            label=f"{curve.label} ({_seeds(curve.runs)})",
+        )
+    axes.set_title(_title(curves), loc="left", weight="bold", color=INK, pad=20)
+    axes.text(0, 1.02, _subtitle(curves, phase), transform=axes.transAxes, color="gray")
+    axes.set_xlabel(unit)
+    axes.set_ylabel("mean return")
+    axes.xaxis.set_major_formatter(format_count)
+    axes.yaxis.set_major_formatter(format_count)
+    axes.margins(x=0.02)
+    _decorate(axes)
+    if len(curves) > 1:
+        axes.legend(frameon=False, labelcolor=INK)
+    return canvas
+
+
+def _decorate(axes) -> None:
+    """Light grid, no frame, quiet colors."""
+    axes.set_axisbelow(True)
+    axes.grid(color=LIGHT, linewidth=0.8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(LIGHT)
+    axes.tick_params(length=0, labelcolor=INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+
+
+def _axis(x: str, largest: float) -> tuple[float, str]:
+    """Divisor and label of the horizontal axis."""
+    if x == "steps":
+        return 1.0, "environment steps"
+    if largest < 300:
+        return 1.0, "wall time [seconds]"
+    if largest < 3 * 3600:
+        return 60.0, "wall time [minutes]"
+    return 3600.0, "wall time [hours]"
+
+
+def _title(curves: Sequence[Curve]) -> str:
+    """Name of the only config, or what is compared."""
+    return curves[0].label if len(curves) == 1 else f"{len(curves)} configs"
+
+
+def _subtitle(curves: Sequence[Curve], phase: str) -> str:
+    """What line and band are."""
+    source = "evaluation episodes" if phase == "evaluate" else "training episodes"
+    if all(curve.runs == 1 for curve in curves):
+        return source
+    seeds = f" over {_seeds(curves[0].runs)}" if len(curves) == 1 else " over seeds"
+    return f"{source}, mean and quartiles{seeds}"
+
+
+def _seeds(count: int) -> str:
+    """Number of seeds in words."""
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Runs: how a config becomes environments and an algorithm, and what lies on disk."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agents.environments import make
+from agents.scripts import configs
+from agents.tools import batch_env, processes, spaces
+from agents.tools import config as config_
+
+if os.environ.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
+    sys.exit("error: agents needs Keras 3; unset TF_USE_LEGACY_KERAS.")
+
+
+class RunError(ValueError):
+    """Something wrong with a run directory or an environment, in one line."""
+
+
+def reporting(main: Callable) -> Callable:
+    """Turn expected errors of a script into one line on stderr and an exit code.
+
+    Mistakes of the user give 2, failures of a running environment or algorithm 1.
+    """
+
+    @functools.wraps(main)
+    def wrapper(argv=None) -> int:
+        try:
+            return main(argv)
+        except (
+            RunError,
+            config_.ConfigError,
+            spaces.UnsupportedSpaceError,
+            make.EnvironmentNotFound,
+            make.ConstructorError,
+        ) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except (processes.EnvProcessError, batch_env.EnvDataError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+
+    return wrapper
+
+
+def start_tensorflow(debug: bool = False) -> None:
+    """Import TensorFlow without its start-up messages and configure it.
+
+    Kernels are deterministic, GPU memory is taken as needed. For debugging, functions
+    run eagerly on one thread.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _silent_stderr():
+        import tensorflow as tf
+
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
+        tf.config.experimental.enable_op_determinism()
+        if debug:
+            tf.config.threading.set_intra_op_parallelism_threads(1)
+            tf.config.threading.set_inter_op_parallelism_threads(1)
+            tf.config.run_functions_eagerly(True)
+        tf.constant(0.0)
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Keep what libraries print to the error stream of the process away."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
+
+
+def describe(config: configs.Config) -> make.Description:
+    """Spaces and episode limit of a config's environment, checked for its algorithm.
+
+    No process is started.
+
+    Raises:
+      RunError: if episodes have no limit.
+      UnsupportedSpaceError: for spaces that the algorithm cannot handle.
+    """
+    environment = config.environment
+    description = make.spaces_of(
+        environment.id, environment.max_length, environment.kwargs
+    )
+    spaces.spec(description.observation_space)
+    if description.max_length is None:
+        raise RunError(
+            f"environment {environment.id!r} has no limit of episode length; "
+            "set environment.max_length."
+        )
+    return description
+
+
+def environments(config: configs.Config, **changes: Any) -> Any:
+    """Batch of the config's environments in the graph; changes as in its section."""
+    from agents.tools import in_graph_batch_env
+
+    environment = dataclasses.replace(config.environment, **changes)
+    batch = make.batch(
+        environment.id,
+        environment.num_agents,
+        environment.backend,
+        environment.num_workers,
+        environment.max_length,
+        environment.kwargs,
+        environment.timeout,
+    )
+    return in_graph_batch_env.InGraphBatchEnv(batch)
+
+
+def algorithm(
+    config: configs.Config, description: make.Description, num_agents: int | None = None
+) -> Any:
+    """Algorithm of a config, with fresh variables."""
+    cls = configs.algorithm_class(config.algorithm.type)
+    return cls(
+        description.observation_space,
+        description.action_space,
+        num_agents or config.environment.num_agents,
+        description.max_length,
+        config.algorithm,
+        config.seed,
+    )
+
+
+def read_config(logdir: str | pathlib.Path) -> configs.Config:
+    """Config that a run was started with."""
+    path = pathlib.Path(logdir) / "config.yaml"
+    if not path.exists():
+        raise RunError(f"{logdir} is not a run directory, it has no config.yaml.")
+    return configs.load(str(path))
+
+
+def restore(logdir: str | pathlib.Path, agent: Any, name: str | None = None) -> dict:
+    """Load a checkpoint of a run into its algorithm; returns the saved state."""
+    from agents.tools import checkpoint
+
+    checkpoints = checkpoint.Checkpoints(pathlib.Path(logdir) / "checkpoints")
+    try:
+        return checkpoints.restore(agent.persistent(), name)
+    except checkpoint.CheckpointError as error:
+        raise RunError(str(error)) from error

@@ -1,0 +1,237 @@
+"""Train a config, or resume a run: `train --config NAME`."""
+
+import argparse
+import datetime
+import importlib.metadata
+import pathlib
+import platform
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from agents.scripts import configs, display, runs
+from agents.tools import config as config_
+
+
+@runs.reporting
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line, train, and say what to type next."""
+    args = parse(argv)
+    runs.start_tensorflow(args.debug)
+    config = configs.load(args.config, args.set, args.seed)
+    if args.debug:
+        config = configs.resolve(
+            config_.override(config_.to_dict(config), ["environment.backend=serial"])
+        )
+    timestamp = args.timestamp or datetime.datetime.now().strftime("%Y%m%dT%H%M%S")
+    logdir = pathlib.Path(args.logdir) / f"{timestamp}-{config.name}"
+    description = runs.describe(config)
+    prepare(logdir, config)
+    with display.Display(logdir, config, args.quiet) as view:
+        return Training(logdir, config, description, view).run()
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Command line of the script."""
+    parser = argparse.ArgumentParser(prog="agents train", description=__doc__)
+    parser.add_argument(
+        "--config", required=True, metavar="NAME|FILE.yaml", help="what to train"
+    )
+    parser.add_argument(
+        "--logdir", default="logdir", metavar="DIR", help="parent of run directories"
+    )
+    parser.add_argument(
+        "--timestamp",
+        metavar="T",
+        help="prefix of the run directory (default: now); again to resume the run",
+    )
+    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="a.b=value",
+        help="override a value of the config",
+    )
+    parser.add_argument(
+        "--debug", action="store_true", help="eager, in one process and thread"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    return parser.parse_args(argv)
+
+
+def prepare(logdir: pathlib.Path, config: configs.Config) -> None:
+    """Create the run directory, or make sure that it holds the same config."""
+    path = logdir / "config.yaml"
+    values = config_.to_dict(config)
+    if path.exists():
+        changes = config_.differences(config_.load(path), values)
+        if changes:
+            raise runs.RunError(
+                f"{logdir} was started with another config: {'; '.join(changes)}; "
+                "use another --timestamp, or change its config.yaml."
+            )
+        return
+    try:
+        logdir.mkdir(parents=True, exist_ok=True)
+        (logdir / "versions.txt").write_text(versions())
+        config_.dump(values, path)
+    except OSError as error:
+        raise runs.RunError(f"cannot write to {logdir}: {error}.") from error
+
+
+def versions() -> str:
+    """Versions of what a result depends on."""
+    packages = ("agents", "tensorflow", "keras", "numpy", "gymnasium", "mujoco")
+    lines = [f"python {platform.python_version()}", f"platform {platform.platform()}"]
+    for package in packages:
+        try:
+            lines.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            lines.append(f"{package} not installed")
+    return "\n".join(lines) + "\n"
+
+
+class Training:
+    """One run: its environments, algorithm, loop and the files that they fill."""
+
+    def __init__(
+        self,
+        logdir: pathlib.Path,
+        config: configs.Config,
+        description: Any,
+        view: display.Display,
+    ) -> None:
+        """Start the environments and restore the newest checkpoint, if any."""
+        from agents.tools import checkpoint, loop, writers
+
+        self._logdir, self._config, self._view = logdir, config, view
+        self._batch_env = runs.environments(config)
+        try:
+            algorithm = runs.algorithm(config, description)
+            checkpoints = checkpoint.Checkpoints(
+                logdir / "checkpoints", config.train.keep_checkpoints
+            )
+            train = config.train
+            schedule = loop.Schedule(
+                train.steps, train.eval_every, train.eval_episodes
+            )
+            self._loop = loop.Loop(
+                self._batch_env,
+                algorithm,
+                schedule,
+                config.seed,
+                checkpoints,
+                self._offsets,
+            )
+            state = {"metrics": 0, "timing": 0, "seconds": 0.0}
+            if checkpoints.names():
+                try:
+                    state = self._loop.restore()
+                except checkpoint.CheckpointError as error:
+                    raise runs.RunError(str(error)) from error
+                view.resumed(self._loop.step)
+            self._metrics = writers.JsonLines(
+                logdir / "metrics.jsonl", state["metrics"]
+            )
+            self._timing = writers.JsonLines(logdir / "timing.jsonl", state["timing"])
+            self._scalars = [writers.TensorBoard(logdir)]
+            if train.wandb:
+                self._scalars.append(writers.WeightsAndBiases(logdir, train.wandb))
+        except BaseException:
+            self._batch_env.close()
+            raise
+        self._before = state["seconds"]
+        self._start = time.perf_counter()
+
+    def run(self) -> int:
+        """Train to the end, or to the end of a phase after Ctrl-C; the exit code."""
+        import tensorflow as tf
+
+        previous = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            for report in self._loop.run():
+                self._view.progress(report)
+                if report.finished:
+                    self._write(report)
+        except KeyboardInterrupt:
+            self._view.stopped("Stopped at once.")
+            return 130
+        except tf.errors.InvalidArgumentError as error:
+            line = str(error).strip().split("\n")[0]
+            print(
+                f"error: training stopped at step {self._loop.step}: {line}",
+                file=sys.stderr,
+            )
+            return 1
+        finally:
+            signal.signal(signal.SIGINT, previous)
+            self._batch_env.close()
+            for writer in (self._metrics, self._timing, *self._scalars):
+                writer.close()
+        if self._loop.stopping:
+            self._view.stopped("Saved.")
+            return 130
+        self._finish()
+        return 0
+
+    def _interrupt(self, *_) -> None:
+        """First Ctrl-C: stop when the phase is over and saved; second: at once."""
+        if self._loop.stopping:
+            raise KeyboardInterrupt
+        self._loop.stopping = True
+        self._view.stopping()
+
+    def _write(self, report: Any) -> None:
+        """Store the result of a phase."""
+        row = {"phase": report.phase, "step": report.step, **report.metrics}
+        self._metrics.write(row)
+        rate = report.env_steps / report.seconds
+        timing = {
+            "phase": report.phase,
+            "step": report.step,
+            "seconds": round(self._seconds(), 3),
+            "env_steps_per_second": round(rate, 1),
+        }
+        self._timing.write(timing)
+        scalars = {k: v for k, v in report.metrics.items() if v is not None}
+        for writer in self._scalars:
+            writer.write(
+                report.phase, report.step, {**scalars, "env_steps_per_second": rate}
+            )
+
+    def _seconds(self) -> float:
+        return self._before + time.perf_counter() - self._start
+
+    def _offsets(self) -> dict:
+        """What a checkpoint remembers about the files."""
+        return {
+            "metrics": self._metrics.offset(),
+            "timing": self._timing.offset(),
+            "seconds": self._seconds(),
+        }
+
+    def _finish(self) -> None:
+        """Draw the curve and say what to type next."""
+        from agents.scripts import plot
+
+        try:
+            plot.plot_runs([self._logdir], self._logdir / "curve.png")
+        except plot.PlotError as error:
+            self._view.note(f"No curve: {error}")
+        quoted = shlex.quote(str(self._logdir))
+        parent = shlex.quote(str(self._logdir.parent))
+        self._view.finished(
+            [
+                f"agents evaluate --logdir {quoted}",
+                f"agents visualize --logdir {quoted} --outdir {quoted}/videos",
+                f"tensorboard --logdir {parent}",
+            ]
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

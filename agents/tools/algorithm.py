@@ -1,0 +1,72 @@
+"""What an agent does between environment steps: the seam between acting and learning."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from agents.tools import metrics
+
+
+class Algorithm(tf.Module):
+    """A learner that is told about a batch of episodes as they happen.
+
+    Episodes begin and end at different times, so every call names its rows
+    (`agent_indices`, int32 `[K]`). The caller, usually `tools.simulate`, does this:
+
+        algorithm.begin_episodes(done_rows)              # these were just reset
+        action = algorithm.perform(rows, observation)    # before every step
+        algorithm.experience(                            # after every step
+            rows, observation, action, reward,
+            terminated, truncated, next_observation)
+        algorithm.end_episodes(done_rows)                # these just finished
+
+    `terminated` means that there is no future; `truncated` that the future was cut
+    off, so values bootstrap from `next_observation`, the true last observation of the
+    episode. State of rows that are not named must not change. Outside of training
+    only `begin_episodes` and `perform` are called, and learn nothing.
+
+    Attributes:
+      metrics: `Metrics` updated while training; reported and reset by the loop.
+      batch_steps: Training phases last a multiple of this many batch steps, so that
+        no data is left over.
+    """
+
+    batch_steps = 1
+
+    def __init__(self, metric_names: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.metrics = metrics.Metrics(metric_names)
+
+    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+        """Forget the past of these rows, int32 `[K]`."""
+
+    def perform(
+        self, agent_indices: tf.Tensor, observation: Any, training: bool = True
+    ) -> Any:
+        """Choose actions `[K, ...]` of the environment's action space.
+
+        Args:
+          agent_indices: Rows that act, int32 `[K]`.
+          observation: Structure of tensors `[K, ...]`, one row per agent.
+          training: Explore; otherwise act deterministically.
+        """
+        raise NotImplementedError
+
+    def experience(
+        self,
+        agent_indices: tf.Tensor,
+        observation: Any,
+        action: Any,
+        reward: tf.Tensor,
+        terminated: tf.Tensor,
+        truncated: tf.Tensor,
+        next_observation: Any,
+    ) -> None:
+        """Learn of one real transition per row; all arguments are `[K, ...]`."""
+
+    def end_episodes(self, agent_indices: tf.Tensor) -> None:
+        """Learn that these rows are over; a good moment to train."""
+
+    def persistent(self) -> dict[str, Any]:
+        """What a checkpoint holds: trackables by name, nothing of running episodes."""
+        return {}

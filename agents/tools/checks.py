@@ -1,0 +1,306 @@
+"""What goes into environments and comes out of them, checked at the boundary."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agents.tools import spaces
+
+_TOLERANCE = 1e-6
+
+
+class EnvDataError(ValueError):
+    """An environment produced data that its spaces do not allow."""
+
+
+class ResultWriter:
+    """Writes what environments return to their rows of the arrays of a batch.
+
+    Args:
+      space: Observation space of one environment.
+      observation: Leaves `[N, ...]`, written like the other arrays.
+      reward: float32 `[N]`.
+      terminated: bool `[N]`.
+      truncated: bool `[N]`.
+    """
+
+    def __init__(
+        self,
+        space: gymnasium.Space,
+        observation: list[np.ndarray],
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+    ):
+        structure = spaces.spec(space)
+        self._leaves = [
+            (name, path, [leaf[row, ...] for row in range(len(leaf))])
+            for name, path, leaf in zip(
+                names("observation", structure),
+                _paths(structure),
+                observation,
+                strict=True,
+            )
+        ]
+        # Scalars are stored faster through views of memory than through arrays.
+        self._reward = memoryview(reward)
+        self._terminated = memoryview(terminated)
+        self._truncated = memoryview(truncated)
+
+    def step(self, row: int, result: Any) -> dict:
+        """Write what `step` of an environment returned, and return its info.
+
+        Raises:
+          EnvDataError: naming the row, the leaf, what was expected, what came.
+        """
+        try:
+            observation, reward, terminated, truncated, info = result
+        except (TypeError, ValueError):
+            raise EnvDataError(
+                f"Environment row {row}: step must return observation, reward, "
+                f"terminated, truncated, info; got {_summary(result)}. Wrap "
+                "environments with the old Gym interface by `wrappers.OldGym`."
+            ) from None
+        try:
+            self._reward[row] = reward
+        except (TypeError, ValueError):
+            self._reward[row] = _reward(row, reward)
+        self._terminated[row] = terminated
+        self._truncated[row] = truncated
+        self._observation(row, observation)
+        return info
+
+    def reset(self, row: int, result: Any) -> dict:
+        """Write what `reset` of an environment returned, and return its info.
+
+        Raises:
+          EnvDataError: naming the row, the leaf, what was expected, what came.
+        """
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise EnvDataError(
+                f"Environment row {row}: reset must return observation, info; got "
+                f"{_summary(result)}. Wrap environments with the old Gym interface "
+                "by `wrappers.OldGym`."
+            )
+        observation, info = result
+        self._observation(row, observation)
+        return info
+
+    def _observation(self, row: int, observation: Any):
+        """Write an observation after checking its structure, shapes and dtypes."""
+        for name, path, views in self._leaves:
+            leaf, view = observation, views[row]
+            if path:
+                leaf = _lookup(EnvDataError, row, name, observation, path)
+            if type(leaf) is not np.ndarray:
+                leaf = _array(leaf)
+            if leaf.shape != view.shape or not _fits(leaf, view.dtype):
+                raise EnvDataError(
+                    f"Environment row {row}: expected {name} to be {view.dtype} "
+                    f"{list(view.shape)}, got {_summary(leaf)}."
+                )
+            view[...] = leaf
+
+
+class ActionWriter:
+    """Checks batches of actions against their space and writes them to arrays.
+
+    Args:
+      space: Action space of one environment.
+      targets: Leaves `[N, ...]` to write.
+    """
+
+    def __init__(self, space: gymnasium.Space, targets: list[np.ndarray]):
+        structure = spaces.spec(space)
+        self._leaves = [
+            (name, path, target, *_bounds(leaf))
+            for name, path, target, leaf in zip(
+                names("action", structure),
+                _paths(structure),
+                targets,
+                spaces.leaf_spaces(space),
+                strict=True,
+            )
+        ]
+
+    def __call__(self, actions: Any):
+        """Write actions, moving those that are outside by up to 1e-6 inside.
+
+        Raises:
+          ValueError: naming the row, the leaf, what was expected, what came.
+        """
+        for name, path, target, low, high, below, above in self._leaves:
+            leaf = np.asarray(_lookup(ValueError, None, name, actions, path))
+            if leaf.shape != target.shape or not _fits(leaf, target.dtype, exact=False):
+                raise ValueError(
+                    f"Expected {name} to be {target.dtype} {list(target.shape)}, got "
+                    f"{_summary(leaf)}."
+                )
+            valid = (leaf >= below) & (leaf <= above)
+            if not valid.all():
+                row = int(np.argwhere(~valid)[0][0])
+                raise ValueError(
+                    f"Environment row {row}: {name} {leaf[row]} is not finite or not "
+                    f"between {low} and {high}."
+                )
+            target[...] = leaf.clip(low, high)
+
+
+def splitter(space: gymnasium.Space) -> Callable[[list[np.ndarray]], list]:
+    """Function from leaves `[K, ...]` to the K actions that environments expect.
+
+    Discrete actions are Python integers, others have the dtype of their space. They
+    share no memory with the leaves, so environments may keep them.
+    """
+    structure = spaces.spec(space)
+    columns = [_column(leaf) for leaf in spaces.leaf_spaces(space)]
+    if not isinstance(structure, dict | tuple):
+        return lambda leaves: columns[0](leaves[0])
+
+    def split(leaves):
+        rows = zip(*(f(leaf) for f, leaf in zip(columns, leaves)))  # noqa: B905
+        return [spaces.unflatten(structure, list(row)) for row in rows]
+
+    return split
+
+
+def common_spaces(found: Sequence[tuple[gymnasium.Space, gymnasium.Space]]) -> tuple:
+    """The observation and action space that all rows agree on.
+
+    Raises:
+      ValueError: naming the first row that differs and both spaces.
+    """
+    if not found:
+        raise ValueError("A batch needs at least one environment.")
+    for row, other in enumerate(found):
+        for kind, ours, theirs in zip(
+            ("observation", "action"), found[0], other, strict=True
+        ):
+            if ours != theirs:
+                raise ValueError(
+                    f"All environments of a batch need the same {kind} space, but row "
+                    f"0 has {ours} and row {row} has {theirs}."
+                )
+    return found[0]
+
+
+def require_finite(name: str, leaf: np.ndarray, rows: Sequence[int] | None = None):
+    """Raise `EnvDataError` if a float leaf `[K, ...]` of these rows is not finite."""
+    if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+        index = int(np.argwhere(~np.isfinite(leaf))[0][0])
+        row = index if rows is None else rows[index]
+        raise EnvDataError(f"Environment row {row}: {name} {leaf[index]} is not finite.")
+
+
+def integers(name: str, values: Any) -> np.ndarray:
+    """Values as int64 `[K]`, or a ValueError."""
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"Expected {name} to be integers [K], got {_summary(array)}.")
+    return array.astype(np.int64)
+
+
+def names(prefix: str, structure: Any) -> list[str]:
+    """How errors call the leaves of a structure."""
+    return [f"{prefix} {path}".strip() for path in spaces.paths(structure)]
+
+
+def _paths(structure: Any) -> list[tuple]:
+    """Keys that lead to each leaf, in the order of `spaces.flatten`."""
+    if isinstance(structure, dict):
+        items: Iterable = sorted(structure.items())
+    elif isinstance(structure, tuple):
+        items = enumerate(structure)
+    else:
+        return [()]
+    return [(key, *path) for key, child in items for path in _paths(child)]
+
+
+def _lookup(error: type, row: int | None, name: str, structure: Any, path: tuple) -> Any:
+    """Leaf of a structure, or an error that names it."""
+    leaf = structure
+    try:
+        for key in path:
+            leaf = leaf[key]
+    except (KeyError, IndexError, TypeError):
+        place = "" if row is None else f"Environment row {row}: "
+        raise error(f"{place}{name} is missing in {_summary(structure)}.") from None
+    return leaf
+
+
+def _array(leaf: Any) -> np.ndarray:
+    """A leaf that is no array as one; of dtype object if that is impossible."""
+    try:
+        return np.asarray(leaf)
+    except ValueError:
+        return np.asarray(None)
+
+
+def _fits(leaf: np.ndarray, dtype: np.dtype, exact: bool = True) -> bool:
+    """Whether a dtype can hold a leaf: integers exactly, floats rounded."""
+    if leaf.dtype == dtype:
+        return True
+    if dtype.kind == "f":
+        return leaf.dtype.kind in "fiub"
+    if dtype.kind == "b" or leaf.dtype.kind not in "iub":
+        return False
+    return not exact or bool((leaf.astype(dtype) == leaf).all())
+
+
+def _reward(row: int, reward: Any) -> float:
+    """Reward that is wrapped into an array, or an error."""
+    array = _array(reward)
+    if array.size != 1 or array.dtype.kind not in "fiub":
+        raise EnvDataError(
+            f"Environment row {row}: expected reward to be a number, got "
+            f"{_summary(reward)}."
+        )
+    return array.item()
+
+
+def _bounds(space: gymnasium.Space) -> tuple:
+    """Lowest and highest value of a leaf space, without and with tolerance."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif isinstance(space, gymnasium.spaces.MultiBinary):
+        low, high = 0, 1
+    elif space.dtype.kind != "f":
+        low, high = space.low, space.high
+    else:
+        limit = np.finfo(np.float32)
+        low = np.clip(space.low, limit.min, limit.max).astype(np.float32)
+        high = np.clip(space.high, limit.min, limit.max).astype(np.float32)
+        below = np.where(low == limit.min, low, low - _slack(low))
+        above = np.where(high == limit.max, high, high + _slack(high))
+        return low, high, below, above
+    return low, high, low, high
+
+
+def _slack(bound: np.ndarray) -> np.ndarray:
+    """How far rounding errors may lead beyond a bound."""
+    bound = np.where(np.abs(bound) < np.finfo(np.float32).max, bound, 0)
+    return _TOLERANCE * np.maximum(1, np.abs(bound)).astype(np.float32)
+
+
+def _column(space: gymnasium.Space) -> Callable[[np.ndarray], list]:
+    """Function from a leaf `[K, ...]` to the K values that environments expect."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return lambda leaf: leaf.tolist()
+    if space.dtype == np.float64:  # Its bounds may be off when rounded to float32.
+        return lambda leaf: list(leaf.astype(np.float64).clip(space.low, space.high))
+    return lambda leaf: list(leaf.astype(space.dtype))
+
+
+def _summary(value: Any) -> str:
+    """Type and size of a value, short enough for an error message."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {list(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, dict):
+        return f"dict with keys {list(value)}"
+    return f"{type(value).__name__} {value!r:.80}"

@@ -1,0 +1,213 @@
+"""Configs are dataclasses: read from YAML, overridden from the command line, checked.
+
+Every mistake is a `ConfigError` of one line that says what to do.
+"""
+
+import dataclasses
+import difflib
+import pathlib
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from agents.tools import schedules
+
+
+class ConfigError(ValueError):
+    """A mistake in a config, in one line."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Suggestion for a misspelt name."""
+    known = sorted(known)
+    near = difflib.get_close_matches(str(name), known, 1, 0.5)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"known are {', '.join(known)}."
+
+
+def build(cls: type, values: Any, path: str = "") -> Any:
+    """Dataclass from a mapping; unknown keys and mistyped values raise ConfigError."""
+    if isinstance(values, cls):
+        return values
+    where = f"config key '{path}'" if path else "the config"
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} must be a mapping, got {values!r}.")
+    hints = typing.get_type_hints(cls)
+    known = {field.name for field in dataclasses.fields(cls)}
+    for key in values:
+        if key not in known:
+            full = f"{path}.{key}" if path else key
+            raise ConfigError(
+                f"unknown config key '{full}'; {did_you_mean(key, known)}"
+            )
+    arguments = {
+        key: convert(hints[key], value, f"{path}.{key}" if path else key)
+        for key, value in values.items()
+    }
+    try:
+        return cls(**arguments)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def convert(hint: Any, value: Any, path: str) -> Any:
+    """Value as the type of its field, if it can be without guessing."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or (origin in (types.UnionType, typing.Union) and value is None):
+        if hint is Any or type(None) in arguments:
+            return value
+    if origin in (types.UnionType, typing.Union):
+        return _convert_union(arguments, value, path)
+    if dataclasses.is_dataclass(hint):
+        if hint is schedules.Schedule:
+            return _schedule(value, path)
+        if isinstance(value, str) and hasattr(hint, "preset"):
+            return hint.preset(value)
+        return build(hint, value, path)
+    if origin is tuple and isinstance(value, list | tuple):
+        if arguments[-1] is ...:
+            return tuple(convert(arguments[0], x, path) for x in value)
+        if len(arguments) == len(value):
+            pairs = zip(arguments, value, strict=True)
+            return tuple(convert(kind, x, path) for kind, x in pairs)
+    if dict in (hint, origin) and isinstance(value, dict):
+        return dict(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is float and isinstance(value, str):
+        value, number = _parse_float(value)
+    if hint is float and number:
+        return float(value)
+    if hint is int and number and float(value).is_integer():
+        return int(value)
+    if hint in (bool, str) and isinstance(value, hint):
+        return value
+    name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
+    raise ConfigError(f"config key '{path}' must be {name}, got {value!r}.")
+
+
+def _convert_union(arguments: tuple, value: Any, path: str) -> Any:
+    """First member of a union that takes the value; error of the best match else."""
+    errors = []
+    for hint in arguments:
+        if hint is type(None):
+            continue
+        try:
+            return convert(hint, value, path)
+        except ConfigError as error:
+            errors.append((dataclasses.is_dataclass(hint), error))
+    mapping = isinstance(value, dict)
+    raise next((e for nested, e in errors if nested == mapping), errors[0][1])
+
+
+def _schedule(value: Any, path: str) -> schedules.Schedule:
+    keys = schedules.Schedule.KEYS
+    if isinstance(value, schedules.Schedule):
+        return value
+    if not isinstance(value, dict):
+        raise ConfigError(f"config key '{path}' must be a number or a schedule.")
+    for key in value:
+        if key not in keys:
+            raise ConfigError(
+                f"unknown config key '{path}.{key}'; {did_you_mean(key, keys)}"
+            )
+    return build(schedules.Schedule, {keys[k]: v for k, v in value.items()}, path)
+
+
+def _parse_float(text: str) -> tuple[Any, bool]:
+    """YAML 1.2 numbers such as 1e-4 that a parser may leave as text."""
+    try:
+        return float(text), True
+    except ValueError:
+        return text, False
+
+
+def to_dict(config: Any) -> Any:
+    """Plain dicts, lists and scalars of a config, in the order of its fields."""
+    if isinstance(config, schedules.Schedule):
+        return config.to_dict()
+    if dataclasses.is_dataclass(config):
+        return {
+            field.name: to_dict(getattr(config, field.name))
+            for field in dataclasses.fields(config)
+        }
+    if isinstance(config, dict):
+        return {key: to_dict(value) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_dict(value) for value in config]
+    return config
+
+
+def override(values: dict, assignments: Iterable[str]) -> dict:
+    """Copy of a nested mapping with assignments `a.b=value` applied; values are YAML.
+
+    Only the form is checked here; `build` checks names and types.
+    """
+    values = to_dict(values)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"--set takes key=value, got {assignment!r}.")
+        *parents, last = path.split(".")
+        node = values
+        for parent in parents:
+            if not isinstance(node.get(parent), dict):
+                hint = did_you_mean(parent, node)
+                raise ConfigError(f"unknown config key '{path}'; {hint}")
+            node = node[parent]
+        node[last] = parse(text, f"--set {path}")
+    return values
+
+
+def parse(text: str, name: str) -> Any:
+    """Value of a YAML text; tags that construct Python objects are refused."""
+    from ruamel import yaml
+
+    try:
+        return yaml.YAML(typ="safe", pure=True).load(text)
+    except yaml.constructor.ConstructorError as error:
+        tag = str(error.problem).split("\n")[0]
+        raise ConfigError(
+            f"{name} has a tag that is not allowed: {tag}; use plain YAML."
+        ) from error
+    except yaml.error.YAMLError as error:
+        problem = getattr(error, "problem", None) or str(error).split("\n")[0]
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{name} is not valid YAML{line}: {problem}.") from error
+
+
+def load(filename: str | pathlib.Path) -> Any:
+    """Content of a YAML file."""
+    try:
+        text = pathlib.Path(filename).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read config file {filename}: {error}") from error
+    return parse(text, str(filename))
+
+
+def dump(config: Any, filename: str | pathlib.Path) -> None:
+    """Write a config as a YAML file that `load` and `build` read back."""
+    from ruamel import yaml
+
+    writer = yaml.YAML(typ="safe", pure=True)
+    writer.default_flow_style = None
+    writer.sort_base_mapping_type_on_output = False
+    with open(filename, "w", encoding="utf-8") as file:
+        writer.dump(to_dict(config), file)
+
+
+def differences(old: dict, new: dict, path: str = "") -> list[str]:
+    """Lines `a.b: old -> new` for every leaf in which two nested mappings differ."""
+    lines = []
+    for key in [*old, *(k for k in new if k not in old)]:
+        full = f"{path}.{key}" if path else str(key)
+        left, right = old.get(key), new.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            lines += differences(left, right, full)
+        elif left != right:
+            lines.append(f"{full}: {left!r} -> {right!r}")
+    return lines

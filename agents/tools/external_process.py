@@ -1,0 +1,190 @@
+"""Environments that live in other processes, as seen from here."""
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from agents.tools import processes
+
+
+class Remote:
+    """An environment that lives in another process.
+
+    Attributes are read over there; methods other than `step`, `reset`, `render` and
+    `close` are called by `call`. Subclasses implement `_request`.
+    """
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Call a method of the environment and return a promise of its result."""
+        return self._request(processes.CALL, (name, args, kwargs))
+
+    def render(self) -> Any:
+        """Render the environment."""
+        return self.call("render")()
+
+    def __getattr__(self, name: str) -> Any:
+        """Value of an attribute of the environment."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._request(processes.GET, name)()
+
+    def _request(self, kind: bytes, value: Any) -> Callable[[], Any]:
+        """Send a request and return a promise of the reply."""
+        raise NotImplementedError
+
+
+class ExternalProcess(Remote):
+    """Environment that is constructed and stepped in a process of its own.
+
+    With `blocking=False`, methods return a promise at once: a function without
+    arguments that waits for the result. There can be one promise at a time. The
+    process is started without waiting for it, and ends with this object, with `close`
+    or with the program, whichever comes first and however it comes.
+
+    Args:
+      constructor: Function without arguments that returns the environment; it is
+        pickled by value where necessary, so lambdas are fine.
+      timeout: Seconds that a reply may take; None waits forever.
+      start_timeout: Seconds that the construction may take.
+
+    Raises:
+      processes.EnvProcessError: from all methods if the process fails.
+      RuntimeError: if another request is made before the last promise was called, or
+        after `close`.
+    """
+
+    def __init__(
+        self,
+        constructor: Callable[[], Any],
+        timeout: float | None = 60.0,
+        start_timeout: float | None = 120.0,
+    ):
+        self._timeout = timeout
+        self._pending = False
+        self._spaces = None
+        self._worker = processes.Worker(
+            _serve,
+            constructor,
+            name=lambda: "ExternalProcess",
+            timeout=start_timeout,
+        )
+        self._closer = weakref.finalize(self, processes.close, [self._worker])
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """Space of observations, known once the process has started."""
+        return self._start()[0]
+
+    @property
+    def action_space(self) -> gymnasium.Space:
+        """Space of actions, known once the process has started."""
+        return self._start()[1]
+
+    def step(self, action: Any, blocking: bool = True) -> Any:
+        """Step the environment, or promise to."""
+        promise = self.call("step", action)
+        return promise() if blocking else promise
+
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: dict | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Reset the environment, or promise to."""
+        options = {} if options is None else {"options": options}
+        promise = self.call("reset", seed=seed, **options)
+        return promise() if blocking else promise
+
+    def close(self, blocking: bool = True) -> Callable[[], None] | None:
+        """End the process, by force after two seconds; may be repeated."""
+        if not blocking:
+            self._worker.hang_up()
+            return self._closer
+        return self._closer()
+
+    def _start(self) -> tuple[gymnasium.Space, gymnasium.Space]:
+        """Wait for the environment to be constructed and return its spaces."""
+        if self._spaces is None:
+            self._spaces = self._receive()
+            self._worker.set_timeout(self._timeout)
+        return self._spaces
+
+    def _request(self, kind: bytes, value: Any) -> Callable[[], Any]:
+        """Send a request and return a promise of the reply."""
+        if not self._closer.alive:
+            raise RuntimeError("This environment process has been closed.")
+        if self._pending:
+            raise RuntimeError("Call the promise of the last request first.")
+        self._start()
+        try:
+            self._worker.send(kind, value)
+        except processes.EnvProcessError:
+            self.close()
+            raise
+        self._pending = True
+        results = []
+
+        def promise():
+            if not results:
+                results.append(self._receive())
+                self._pending = False
+            return results[0]
+
+        return promise
+
+    def _receive(self) -> Any:
+        """Value of the next reply; errors end the process."""
+        if not self._closer.alive:
+            raise RuntimeError("This environment process has been closed.")
+        try:
+            kind, value = self._worker.receive()
+        except BaseException:
+            self.close()
+            raise
+        if kind == processes.MISSING:
+            self._pending = False
+            raise AttributeError(value)
+        return value
+
+
+def respond(channel: processes.Channel, env: Any, kind: bytes, value: Any):
+    """Answer a request of a `Remote` in the process of the environment."""
+    if kind == processes.CALL:
+        name, args, kwargs = value
+        channel.send(processes.RESULT, _attribute(env, name)(*args, **kwargs))
+        return
+    try:
+        result = _attribute(env, value)
+        if callable(result):
+            raise TypeError(f"use `call({value!r}, ...)` for methods")
+        channel.send(processes.RESULT, result)
+    except (processes.Disconnected, TimeoutError):
+        raise
+    except Exception as error:
+        text = f"Cannot read {value!r} of the environment: {error}"
+        channel.send(processes.MISSING, text)
+
+
+def _attribute(env: Any, name: str) -> Any:
+    """Attribute of an environment or of what it wraps."""
+    if not hasattr(env, name) and hasattr(env, "get_wrapper_attr"):
+        return env.get_wrapper_attr(name)
+    return getattr(env, name)
+
+
+def _serve(
+    channel: processes.Channel,
+    stack: contextlib.ExitStack,
+    constructor: Callable[[], Any],
+):
+    """Main function of the process of an `ExternalProcess`."""
+    env = constructor()
+    stack.callback(env.close)
+    channel.send(processes.RESULT, (env.observation_space, env.action_space))
+    while True:
+        respond(channel, env, *channel.receive())

@@ -1,0 +1,212 @@
+"""Phases of training and evaluation, with reports and checkpoints."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from agents.tools import checkpoint, simulation
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What a run consists of, in environment steps of training."""
+
+    steps: int
+    eval_every: int
+    eval_episodes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Result of one phase, or how far it is (`finished` false, no metrics)."""
+
+    phase: str
+    step: int
+    """Environment steps trained so far."""
+    metrics: dict[str, float | int | None]
+    seconds: float
+    """Duration of the phase so far."""
+    env_steps: int
+    """Environment steps of this phase, of whatever kind."""
+    finished: bool = True
+
+
+class Loop:
+    """Alternates phases of training and evaluation until all steps are done.
+
+    Every phase begins by resetting all environments with seeds made of (seed, number
+    of the phase, row), and checkpoints are written at the ends of phases. So a run
+    that goes on from a checkpoint is exactly the run that was not interrupted.
+
+        for report in Loop(...).run(): ...
+    """
+
+    def __init__(
+        self,
+        batch_env: Any,
+        algorithm: Any,
+        schedule: Schedule,
+        seed: int,
+        checkpoints: checkpoint.Checkpoints | None = None,
+        state: Callable[[], dict] = dict,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+          batch_env: `InGraphBatchEnv`.
+          algorithm: `Algorithm`.
+          schedule: Lengths of the phases.
+          seed: Seed of the environments.
+          checkpoints: Where to save at the ends of phases.
+          state: More to save, JSON values, asked when saving.
+        """
+        self._batch_env = batch_env
+        self._algorithm = algorithm
+        self._schedule = schedule
+        self._seed = seed
+        self._checkpoints = checkpoints
+        self._state = state
+        self.step, self.phase = 0, 0
+        self.stopping = False  # Set to stop when the current phase is over.
+
+    def restore(self) -> dict:
+        """Go on from the newest checkpoint; returns the saved state."""
+        state = self._checkpoints.restore(self._algorithm.persistent())
+        self.step, self.phase = state["step"], state["phase"]
+        return state
+
+    def run(self) -> Iterator[Report]:
+        """Yield progress and results; the last report of a phase is `finished`.
+
+        The checkpoint of a phase is written when the next report is asked for, so
+        that whoever consumes the reports can store them first.
+        """
+        while not self.stopping:
+            training = self._schedule.eval_episodes == 0 or self.phase % 2 == 0
+            if training and self.step >= self._schedule.steps:
+                break
+            yield from self._train() if training else self._evaluate()
+            self.phase += 1
+            if self._checkpoints:
+                state = {"step": self.step, "phase": self.phase, **self._state()}
+                self._checkpoints.save(self.step, self._algorithm.persistent(), state)
+
+    def _train(self) -> Iterator[Report]:
+        """One phase of training."""
+        size, multiple = len(self._batch_env), self._algorithm.batch_steps
+        remaining = min(self._schedule.eval_every, self._schedule.steps - self.step)
+        remaining = -(-remaining // (size * multiple)) * multiple
+        steps = Steps(self._batch_env, self._algorithm, self._seeds(), True)
+        scores, lengths = [], []
+        while remaining:
+            result = steps.run(remaining)
+            remaining -= len(result["done"])
+            self.step += result["done"].size
+            scores.extend(result["score"][result["done"]])
+            lengths.extend(result["length"][result["done"]])
+            if remaining:
+                yield steps.report("train", self.step)
+        metrics = summary(scores, lengths) | self._algorithm.metrics.result()
+        self._algorithm.metrics.reset()
+        yield steps.report("train", self.step, metrics)
+
+    def _evaluate(self) -> Iterator[Report]:
+        """One phase of evaluation."""
+        steps = Steps(self._batch_env, self._algorithm, self._seeds(), False)
+        episodes = Episodes(len(self._batch_env), self._schedule.eval_episodes)
+        while not episodes.complete:
+            episodes.add(steps.run(EVALUATION_STEPS))
+            if not episodes.complete:
+                yield steps.report("evaluate", self.step)
+        metrics = summary(episodes.scores, episodes.lengths)
+        yield steps.report("evaluate", self.step, metrics)
+
+    def _seeds(self) -> np.ndarray:
+        return phase_seeds(self._seed, self.phase, len(self._batch_env))
+
+
+EVALUATION_STEPS = 100
+"""Batch steps between looks at whether an evaluation is complete."""
+
+
+class Steps:
+    """Simulation from fresh episodes, in calls of about half a second each."""
+
+    def __init__(
+        self, batch_env: Any, algorithm: Any, seeds: np.ndarray, training: bool
+    ) -> None:
+        """Discontinue all episodes; the next ones begin with these seeds `[N]`."""
+        batch_env.discontinue(tf.constant(seeds, tf.int64))
+        self._batch_env, self._algorithm = batch_env, algorithm
+        self._training = training
+        self._size = 16
+        self._start = time.perf_counter()
+        self._env_steps = 0
+
+    def run(self, limit: int) -> dict[str, np.ndarray]:
+        """Simulate at most `limit` steps; arrays `[steps, N]` as in `simulate`."""
+        start, steps = time.perf_counter(), min(limit, self._size)
+        result = simulation.simulate(
+            self._batch_env, self._algorithm, steps, self._training
+        )
+        duration = time.perf_counter() - start
+        if duration < 0.25:
+            self._size *= 2
+        elif duration > 1.0:
+            self._size = max(self._size // 2, 1)
+        self._env_steps += steps * len(self._batch_env)
+        return {name: value.numpy() for name, value in result.items()}
+
+    def report(self, phase: str, step: int, metrics: dict | None = None) -> Report:
+        """How far it is; with metrics, that it is finished."""
+        seconds = time.perf_counter() - self._start
+        finished = metrics is not None
+        return Report(phase, step, metrics or {}, seconds, self._env_steps, finished)
+
+
+class Episodes:
+    """The first episodes of every row, so that short ones are not preferred.
+
+    Attributes:
+      scores, lengths: Of the counted episodes.
+    """
+
+    def __init__(self, rows: int, episodes: int) -> None:
+        """Share a number of episodes out among rows."""
+        counts = np.full(rows, episodes // rows)
+        counts[: episodes % rows] += 1
+        self._missing = counts
+        self.scores: list[float] = []
+        self.lengths: list[int] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether all episodes have finished."""
+        return not self._missing.any()
+
+    def add(self, result: dict[str, np.ndarray]) -> None:
+        """Count what finished in `[steps, N]` results of `simulate`."""
+        for step, row in np.argwhere(result["done"]):
+            if self._missing[row]:
+                self._missing[row] -= 1
+                self.scores.append(float(result["score"][step, row]))
+                self.lengths.append(int(result["length"][step, row]))
+
+
+def summary(scores: list, lengths: list) -> dict[str, float | int | None]:
+    """Mean score and length of episodes, none if there are none."""
+    return {
+        "score": float(np.mean(scores, dtype=np.float64)) if scores else None,
+        "length": float(np.mean(lengths, dtype=np.float64)) if lengths else None,
+        "episodes": len(scores),
+    }
+
+
+def phase_seeds(seed: int, phase: int, rows: int) -> np.ndarray:
+    """Seeds of the environments in a phase, int64 `[rows]`, below 2**31."""
+    sequence = np.random.SeedSequence([seed, phase])
+    return sequence.generate_state(rows).astype(np.int64) >> 1

@@ -1,0 +1,45 @@
+"""Named running means, held as variables and updated inside the graph."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+class Metrics(tf.Module):
+    """Means of named scalars since the last reset.
+
+    The names are fixed at construction so that no variable is created while tracing.
+
+        metrics.update({"loss": loss, "entropy": entropy})   # in the graph
+        metrics.result(); metrics.reset()                    # by the loop
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        self._total = tf.Variable(tf.zeros([len(names)], tf.float64), trainable=False)
+        self._count = tf.Variable(tf.zeros([len(names)], tf.float64), trainable=False)
+
+    def update(self, values: dict[str, tf.Tensor]) -> None:
+        """Add one scalar per name; unknown names raise KeyError."""
+        unknown = sorted(set(values) - set(self.names))
+        if unknown:
+            raise KeyError(f"Metrics {unknown} were not declared; known: {self.names}")
+        indices = [[self.names.index(name)] for name in values]
+        scalars = tf.stack([tf.cast(value, tf.float64) for value in values.values()])
+        self._total.scatter_nd_add(indices, scalars)
+        self._count.scatter_nd_add(indices, tf.ones_like(scalars))
+
+    def result(self) -> dict[str, float]:
+        """Means of the names that were updated since the last reset."""
+        pairs = zip(self._total.numpy(), self._count.numpy(), strict=True)
+        return {
+            name: float(total / count)
+            for name, (total, count) in zip(self.names, pairs, strict=True)
+            if count
+        }
+
+    def reset(self) -> None:
+        """Forget all values."""
+        self._total.assign(tf.zeros_like(self._total))
+        self._count.assign(tf.zeros_like(self._count))

@@ -1,0 +1,292 @@
+"""Environments in processes of their own, and wrappers that Gymnasium lacks.
+
+What the ancestors of this toolkit had and Gymnasium has too is used from there:
+
+| Ancestor      | Gymnasium wrapper                                           |
+|---------------|-------------------------------------------------------------|
+| ActionRepeat  | `RepeatAction(num_repeats)`, `MaxAndSkipObservation`        |
+| AutoReset     | `Autoreset`; not needed here, batches own their resets      |
+| CacheSpaces   | not needed; batches read the spaces once                    |
+| ClipAction    | `ClipAction`                                                |
+| FrameHistory  | `FrameStackObservation` for consecutive frames              |
+| LimitDuration | `TimeLimit(max_episode_steps)`                              |
+| RangeNormalize| `RescaleAction`, `RescaleObservation` when bounds are known |
+"""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agents.tools import external_process, spaces
+
+ExternalProcess = external_process.ExternalProcess
+
+
+class RandomStart(gymnasium.Wrapper):
+    """Begins episodes by up to `max_steps - 1` random actions.
+
+    The number is uniform and, like the actions, a function of the last seed. If the
+    episode ends on the way, another one is begun.
+    """
+
+    def __init__(self, env: gymnasium.Env, max_steps: int):
+        super().__init__(env)
+        if max_steps < 1:
+            raise ValueError(f"Expected positive max_steps, got {max_steps}.")
+        self._max_steps = max_steps
+        self._random = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        if seed is not None:
+            self._random = np.random.default_rng(seed)
+            self.action_space.seed(seed)
+        observation, info = self.env.reset(seed=seed, options=options)
+        for _ in range(self._random.integers(self._max_steps)):
+            action = self.action_space.sample()
+            observation, _, terminated, truncated, info = self.env.step(action)
+            if terminated or truncated:
+                observation, info = self.env.reset(options=options)
+        return observation, info
+
+
+class FrameDelta(gymnasium.ObservationWrapper):
+    """Observes the difference to the previous frame, or at first the frame itself."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        low = env.observation_space.low.astype(np.float32)
+        high = env.observation_space.high.astype(np.float32)
+        # The first frame need not lie between the extreme differences.
+        low, high = np.minimum(low, low - high), np.maximum(high, high - low)
+        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        self._last = np.float32(0)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        self._last = np.float32(0)
+        return super().reset(seed=seed, options=options)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        last, self._last = self._last, np.array(observation, np.float32)
+        return self._last - last
+
+
+class FrameHistory(gymnasium.ObservationWrapper):
+    """Observes the frames at several offsets into the past.
+
+    The history of a new episode is filled with its first frame.
+
+    Args:
+      env: Environment with frames `[...]` in a Box.
+      past_indices: Distinct offsets that contain 0, the current frame.
+      flatten: Join the frames along their last axis, `[..., K * C]`, rather than
+        stacking them along a new first one, `[K, ...]`.
+    """
+
+    def __init__(
+        self, env: gymnasium.Env, past_indices: Sequence[int], flatten: bool = False
+    ):
+        super().__init__(env)
+        if 0 not in past_indices or min(past_indices) < 0:
+            raise ValueError(f"Expected offsets with 0, got {list(past_indices)}.")
+        self._past = np.array(past_indices)
+        self._flatten = flatten
+        self._frames = None
+        self._step = 0
+        space = env.observation_space
+        low, high = (self._join([x] * len(past_indices)) for x in (space.low, space.high))
+        self.observation_space = gymnasium.spaces.Box(low, high, dtype=space.dtype)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        self._frames = None
+        return super().reset(seed=seed, options=options)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        if self._frames is None:
+            self._frames = np.stack([observation] * (self._past.max() + 1))
+        self._step = (self._step + 1) % len(self._frames)
+        self._frames[self._step] = observation
+        return self._join(self._frames[(self._step - self._past) % len(self._frames)])
+
+    def _join(self, frames: Sequence[np.ndarray]) -> np.ndarray:
+        """One array of several frames."""
+        return np.concatenate(list(frames), -1) if self._flatten else np.stack(frames)
+
+
+class RangeNormalize(gymnasium.Wrapper):
+    """Maps observations and actions linearly between their bounds and [-1, 1].
+
+    Args:
+      env: Environment whose spaces are boxes, unless left alone.
+      observation: Whether to map observations: None does if all bounds are finite,
+        True requires that, False leaves them.
+      action: Likewise for actions.
+
+    Raises:
+      ValueError: if a space that must be mapped is no box, or not finite.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        observation: bool | None = None,
+        action: bool | None = None,
+    ):
+        super().__init__(env)
+        self._observation_range = _range(env.observation_space, observation)
+        self._action_range = _range(env.action_space, action)
+        if self._observation_range:
+            shape = env.observation_space.shape
+            self.observation_space = gymnasium.spaces.Box(-1, 1, shape, np.float32)
+        if self._action_range:
+            shape = env.action_space.shape
+            self.action_space = gymnasium.spaces.Box(-1, 1, shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._normalize(observation), info
+
+    def step(self, action: Any):
+        if self._action_range:
+            low, span = self._action_range
+            space = self.env.action_space
+            action = low + (np.asarray(action) + 1) / 2 * span
+            action = action.clip(space.low, space.high).astype(space.dtype)
+        observation, *rest = self.env.step(action)
+        return self._normalize(observation), *rest
+
+    def _normalize(self, observation: Any) -> Any:
+        """Observation between -1 and 1, if they are mapped."""
+        if not self._observation_range:
+            return observation
+        low, span = self._observation_range
+        scaled = 2 * (np.asarray(observation) - low) / np.where(span > 0, span, 1) - 1
+        return scaled.astype(np.float32)
+
+
+class ConvertTo32Bit(gymnasium.Wrapper):
+    """Makes 64 bit observations and rewards float32 or int32.
+
+    Raises:
+      ValueError: for observations or rewards that are not finite.
+    """
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        self.observation_space = _space_to_32_bit(env.observation_space)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        observation, info = self.env.reset(seed=seed, options=options)
+        return spaces.transform(_to_32_bit, observation), info
+
+    def step(self, action: Any):
+        observation, reward, *rest = self.env.step(action)
+        observation = spaces.transform(_to_32_bit, observation)
+        return observation, _to_32_bit(np.float32(reward)), *rest
+
+
+class OldGym(gymnasium.Env):
+    """Adapts environments that look like those of the `gym` package.
+
+    `reset` may return an observation only, `step` four values, and spaces may be those
+    of another package. What already has the new form passes unchanged.
+    """
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.observation_space = _convert_space(env.observation_space)
+        self.action_space = _convert_space(env.action_space)
+        self.metadata = getattr(env, "metadata", {})
+        self.render_mode = getattr(env, "render_mode", None)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        if seed is not None and hasattr(self.env, "seed"):
+            self.env.seed(seed)
+            seed = None
+        given = {"seed": seed, "options": options}
+        known = inspect.signature(self.env.reset).parameters
+        result = self.env.reset(
+            **{k: v for k, v in given.items() if v is not None and k in known}
+        )
+        if isinstance(result, tuple) and len(result) == 2:
+            if isinstance(result[1], dict):
+                return result
+        return result, {}
+
+    def step(self, action: Any):
+        result = self.env.step(action)
+        if len(result) == 5:
+            return result
+        observation, reward, done, info = result
+        truncated = bool(done and info.get("TimeLimit.truncated", False))
+        return observation, reward, bool(done) and not truncated, truncated, info
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self):
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+
+def _range(space: gymnasium.Space, wanted: bool | None) -> tuple | None:
+    """Low end and width of a box if it shall be mapped."""
+    if wanted is False:
+        return None
+    if isinstance(space, gymnasium.spaces.Box):
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        # Some environments say "unbounded" by the largest number of their dtype.
+        limit = np.finfo(np.float32).max
+        if (np.abs(low) < limit).all() and (np.abs(high) < limit).all():
+            return low, high - low
+    if wanted:
+        raise ValueError(f"Cannot normalize the range of {space}: it is not finite.")
+    return None
+
+
+def _to_32_bit(value: Any) -> Any:
+    """A number or array with at most 32 bits per element."""
+    array = np.asarray(value)
+    smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
+    if smaller is not None:
+        with np.errstate(over="ignore"):
+            array = array.astype(smaller)
+    if not np.isfinite(array).all():
+        raise ValueError(f"Environment returned a value that is not finite: {value}.")
+    return array if isinstance(value, np.ndarray) else array[()]
+
+
+def _space_to_32_bit(space: gymnasium.Space) -> gymnasium.Space:
+    """Space of converted observations."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        children = {key: _space_to_32_bit(child) for key, child in space.items()}
+        return gymnasium.spaces.Dict(children)
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return gymnasium.spaces.Tuple([_space_to_32_bit(child) for child in space])
+    if isinstance(space, gymnasium.spaces.Box) and space.dtype == np.float64:
+        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        return gymnasium.spaces.Box(low, high, dtype=np.float32)
+    return space
+
+
+def _convert_space(space: Any) -> gymnasium.Space:
+    """Gymnasium's version of a space of another package."""
+    if isinstance(space, gymnasium.Space):
+        return space
+    kind = type(space).__name__
+    if kind == "Box":
+        return gymnasium.spaces.Box(space.low, space.high, dtype=space.dtype)
+    if kind == "Discrete":
+        return gymnasium.spaces.Discrete(int(space.n), start=getattr(space, "start", 0))
+    if kind == "MultiDiscrete":
+        return gymnasium.spaces.MultiDiscrete(space.nvec)
+    if kind == "MultiBinary":
+        return gymnasium.spaces.MultiBinary(space.n)
+    if kind == "Dict":
+        children = {key: _convert_space(child) for key, child in space.spaces.items()}
+        return gymnasium.spaces.Dict(children)
+    if kind == "Tuple":
+        return gymnasium.spaces.Tuple([_convert_space(child) for child in space.spaces])
+    raise spaces.UnsupportedSpaceError(f"Space {space} is not supported.")

@@ -1,0 +1,215 @@
+"""Who may import whom, and what an import costs."""
+
+import ast
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PARTS = {
+    "preprocessing",
+    "networks",
+    "memories",
+    "optimizers",
+    "exploration",
+    "returns",
+}
+ALLOWED = {
+    "lazy": set(),
+    "tools": set(),
+    "environments": {"tools"},
+    **{part: {"tools"} for part in PARTS},
+    "algorithms": {"tools"} | PARTS,
+    "distributed": {"tools", "environments"} | PARTS,
+    "testing": {"tools", "environments", "algorithms"} | PARTS,
+    "scripts": {"tools", "environments", "algorithms", "distributed", "testing"}
+    | PARTS,
+}
+# An algorithm may build on the one whose paper it extends.
+EXTENDS = {"apex": {"dqn"}}
+VAGUE_NAMES = {"utils", "util", "common", "base", "misc", "helpers", "helper"}
+WITHOUT_TENSORFLOW = (
+    "agents.tools.batch_env",
+    "agents.tools.processes",
+    "agents.tools.spaces",
+    "agents.tools.wrappers",
+    "agents.environments.make",
+    "agents.environments.serial",
+    "agents.environments.workers",
+)
+
+
+def imports(source, module, is_package):
+    """Full names in the package `agents` that the source of a module imports."""
+    package = module if is_package else module.rpartition(".")[0]
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                origin = ".".join([*parents, origin]).rstrip(".")
+            found += [f"{origin}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if name in ("import_module", "__import__"):
+                constants = [arg for arg in node.args if isinstance(arg, ast.Constant)]
+                found += [constant.value for constant in constants]
+    return [name for name in found if name.split(".")[0] == "agents"]
+
+
+def violations(source, module, is_package=False):
+    """What is wrong with the name and the imports of a module."""
+    names = module.split(".")
+    if VAGUE_NAMES & set(names):
+        return [f"{module} has a name that says nothing"]
+    if len(names) == 1:  # The package itself exports from everywhere, lazily.
+        return []
+    part = names[1]
+    if part not in ALLOWED:
+        return [f"{module} has no place in the layout"]
+    found = []
+    for imported in imports(source, module, is_package):
+        target = imported.split(".")[1:]
+        if target == ["__version__"] or target[:1] == ["lazy"]:
+            continue
+        if not target and part != "scripts":
+            found.append(f"{module} imports all of agents")
+        elif target and target[0] != part and target[0] not in ALLOWED[part]:
+            found.append(f"{module} imports {imported}")
+        elif target and part == target[0] == "algorithms" and not is_package:
+            siblings = EXTENDS.get(names[2], set()) | {names[2]}
+            if not set(target[1:2]) <= siblings:
+                found.append(f"{module} imports {imported}")
+    return found
+
+
+def run(program, *, path=None):
+    """Output of a Python program in a process of its own."""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(path or "")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def loaded(module, names, path=None):
+    """Which of the top-level modules are loaded after importing a module."""
+    program = f"import sys, {module}; print(*({set(names)} & set(sys.modules)))"
+    return set(run(program, path=path).split())
+
+
+def test_imports_point_down():
+    files = sorted((ROOT / "agents").rglob("*.py"))
+    assert len(files) > 10
+    found = []
+    for file in files:
+        is_package = file.name == "__init__.py"
+        path = file.parent if is_package else file.with_suffix("")
+        module = ".".join(path.relative_to(ROOT).parts)
+        found += violations(file.read_text(), module, is_package)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("agents.tools.loop", "from agents import environments"),
+        ("agents.tools.loop", "import agents.memories.sequences as sequences"),
+        ("agents.tools.loop", "from agents.memories import sequences"),
+        ("agents.tools.loop", "from ..memories import sequences"),
+        ("agents.tools.loop", "def run():\n    from agents.algorithms import ppo"),
+        ("agents.tools.loop", "importlib.import_module('agents.algorithms.ppo')"),
+        ("agents.tools.loop", "import agents"),
+        ("agents.networks.heads", "from agents import optimizers"),
+        ("agents.returns", "from agents import networks"),
+        ("agents.algorithms.ppo", "from agents import environments"),
+        ("agents.algorithms.ppo", "from agents.environments.workers import Workers"),
+        ("agents.algorithms.ppo", "from agents.algorithms import dqn"),
+        ("agents.algorithms.ppo", "from . import dqn"),
+        ("agents.algorithms.apex", "from agents.algorithms import ppo"),
+        ("agents.distributed.actors", "from agents.algorithms import impala"),
+        ("agents.testing", "from agents.scripts import train"),
+        ("agents.tools.utils", ""),
+        ("agents.helpers.strings", ""),
+        ("agents.strings", ""),
+    ],
+)
+def test_violations_are_found(module, source):
+    assert len(violations(source, module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("agents.tools.loop", "from agents.tools import metrics\nimport tensorflow"),
+        ("agents.tools.loop", "from . import metrics"),
+        ("agents.networks.heads", "from agents import tools\nfrom agents import lazy"),
+        ("agents.algorithms.ppo", "from agents import memories, networks, returns"),
+        ("agents.algorithms.apex", "from agents.algorithms import dqn"),
+        ("agents.scripts.train", "import agents\nfrom agents.scripts import plot"),
+    ],
+)
+def test_permitted_imports_are_not_flagged(module, source):
+    assert violations(source, module) == []
+
+
+def test_import_is_fast_and_light():
+    heavy = {"tensorflow", "keras", "gymnasium", "mujoco", "numpy", "matplotlib"}
+    assert loaded("agents", heavy) == set()
+    program = (
+        "import time; start = time.perf_counter(); import agents; "
+        "print(time.perf_counter() - start)"
+    )
+    assert min(float(run(program)) for _ in range(5)) < 0.2
+
+
+@pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)
+def test_worker_modules_leave_tensorflow_out(module):
+    assert loaded(module, {"tensorflow", "keras"}) == set()
+
+
+def test_optional_packages_are_imported_only_when_asked_for(tmp_path):
+    optional = {"ray", "ale_py", "envpool", "wandb"}
+    for name in optional:  # Installed or not, they can be imported here.
+        (tmp_path / f"{name}.py").touch()
+    assert loaded("ray", optional, path=tmp_path) == {"ray"}
+    assert loaded("agents.scripts.train", optional, path=tmp_path) == set()
+
+
+def test_every_export_exists():
+    program = """
+import importlib, pkgutil, agents
+packages = [agents, *(
+    importlib.import_module(f"agents.{entry.name}")
+    for entry in pkgutil.iter_modules(agents.__path__) if entry.ispkg)]
+for package in packages:
+    modules = {entry.name for entry in pkgutil.iter_modules(package.__path__)}
+    for name in getattr(package, "__all__", ()):
+        assert name not in modules, f"{package.__name__}.{name} is a module too"
+        getattr(package, name)
+        print(f"{package.__name__}.{name}")
+"""
+    exports = run(program).split()
+    paper = {"agents.tools.BatchEnv", "agents.tools.InGraphBatchEnv"}
+    assert paper | {"agents.tools.simulate"} <= set(exports)
+
+
+def test_submodules_are_attributes_and_missing_names_are_not():
+    program = """
+from agents import tools
+assert tools.spaces.spec
+assert "spaces" in dir(tools)
+assert not hasattr(tools, "missing")
+"""
+    run(program)
