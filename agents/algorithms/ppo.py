@@ -28,7 +28,7 @@ class Config:
     """Episodes per update, for whole episodes."""
     unroll_length: int = 128
     """Steps of every agent per update, for unrolls."""
-    chunk_length: int = 20
+    chunk_length: int = 16
     """Steps that recurrent networks are trained through."""
     # Returns.
     discount: float = 0.995
@@ -59,6 +59,9 @@ class Config:
     epochs: int = 25
     minibatch_size: int | None = None
     """Steps per gradient step; none for the whole batch."""
+    block_size: int = 1000
+    """Steps of the whole batch that are computed at a time. The KL cut-off looks at
+    each block, as it does at each episode in the paper."""
     learning_rate: float | schedules.Schedule = 1e-4
     value_learning_rate: float | schedules.Schedule | None = 1e-3
     """None for that of the policy."""
@@ -66,7 +69,8 @@ class Config:
     clip_norm: float | None = None
     """Largest global norm of the gradients of policy and of value."""
     jit: bool | None = None
-    """Compile the update by XLA; none: for unrolls, whose shapes are static."""
+    """Compile the update by XLA; none: for unrolls. With whole episodes it trains on
+    the padding too, so it pays where all are equally long."""
     network: NetworkConfig = NetworkConfig()
 
     def __post_init__(self) -> None:
@@ -80,8 +84,12 @@ class Config:
                     f"{name} must be one of {', '.join(known)}, "
                     f"got {getattr(self, name)!r}."
                 )
-        if self.jit and self.memory == "episodes":
-            raise ValueError("jit needs static shapes, so memory: unrolls.")
+        unrolls = self.memory == "unrolls" and self.network.recurrent
+        if unrolls and self.unroll_length % self.chunk_length:
+            raise ValueError(
+                f"unroll_length {self.unroll_length} must be a multiple of "
+                f"chunk_length {self.chunk_length}."
+            )
 
 
 class PPO(algorithm.Algorithm):
@@ -131,11 +139,11 @@ class PPO(algorithm.Algorithm):
             lambda x: _variables(tf.zeros([num_agents, *x.shape], x.dtype)), chosen
         )
         self.memory = self._define_memory(specs, chosen, num_agents, max_length)
-        self._define_optimizers()
-        jit = config.memory == "unrolls" if config.jit is None else config.jit
+        self._jit = config.memory == "unrolls" if config.jit is None else config.jit
         self._update = tf.function(
-            self._update_steps, autograph=False, jit_compile=jit or None
+            self._update_steps, autograph=False, jit_compile=self._jit or None
         )
+        self._define_optimizers()
 
     @property
     def batch_steps(self) -> int:
@@ -266,12 +274,8 @@ class PPO(algorithm.Algorithm):
         }
         items = tf.nest.map_structure(chunks, items)
         items["first"] &= tf.range(self._chunk) > 0  # The stored state is reset there.
-        items["state"] = tf.nest.map_structure(
-            lambda x: chunks(x)[:, 0], data["state"]
-        )
-        value = self.network.value(
-            items["observation"], items["state"], items["first"]
-        )
+        items["state"] = tf.nest.map_structure(lambda x: chunks(x)[:, 0], data["state"])
+        value = self.network.value(items["observation"], items["state"], items["first"])
         value = tf.reshape(value, [rows, length])
         reward = data["reward"]
         if config.normalize_rewards != "none":
@@ -286,7 +290,7 @@ class PPO(algorithm.Algorithm):
             advantage = _standardize(advantage, items["mask"])
         new = {"value": value, "advantage": advantage, "return": target}
         items |= tf.nest.map_structure(chunks, new)
-        if config.memory == "episodes":
+        if not self._jit:
             valid = tf.where(items["mask"][:, 0] > 0)[:, 0]
             items = tf.nest.map_structure(lambda x: tf.gather(x, valid), items)
         return items
@@ -320,18 +324,19 @@ class PPO(algorithm.Algorithm):
         metrics = {"policy_loss": loss, "entropy": entropy, "clip_fraction": fraction}
         return loss, metrics
 
-    def value_loss(self, items: dict[str, Any]) -> tf.Tensor:
-        """Half the squared error of the values to the returns."""
-        value = self.network.value(
-            items["observation"], items["state"], items["first"]
-        )
+    def value_loss(
+        self, items: dict[str, Any]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Half the squared error of the values to the returns, and its metric."""
+        value = self.network.value(items["observation"], items["state"], items["first"])
         error = (value - items["return"]) ** 2
         if self._config.value_clip is not None:
             limit = self._config.value_clip
             change = tf.clip_by_value(value - items["value"], -limit, limit)
             near = items["value"] + change
             error = tf.maximum(error, (near - items["return"]) ** 2)
-        return 0.5 * _mean(error, items["mask"])
+        loss = 0.5 * _mean(error, items["mask"])
+        return loss, {"value_loss": loss}
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
         """All gradient steps on one batch `[B, T, ...]`."""
@@ -362,26 +367,22 @@ class PPO(algorithm.Algorithm):
 
     def _gradient_step(self, items, entropy_coef) -> dict[str, tf.Tensor]:
         """One step of policy and value on some items."""
-        metrics = {}
 
-        def policy_loss():
-            loss, values = self.policy_loss(items, entropy_coef)
-            metrics.update(values)
-            return loss
+        def policy_loss(items):
+            return self.policy_loss(items, entropy_coef)
 
-        def value_loss():
-            metrics["value_loss"] = self.value_loss(items)
-            return metrics["value_loss"]
-
-        def shared_loss():
-            return policy_loss() + self._config.value_coef * value_loss()
+        def shared_loss(items):
+            loss, metrics = policy_loss(items)
+            value_loss, value_metrics = self.value_loss(items)
+            return loss + self._config.value_coef * value_loss, metrics | value_metrics
 
         if self.network.shared:
-            _, metrics["gradient_norm"] = self._optimizers[0].step(shared_loss)
-        else:
-            _, metrics["gradient_norm"] = self._optimizers[0].step(policy_loss)
-            _, metrics["value_gradient_norm"] = self._optimizers[1].step(value_loss)
-        return metrics
+            metrics, norm = self._optimizers[0].step(shared_loss, items)
+            return metrics | {"gradient_norm": norm}
+        metrics, norm = self._optimizers[0].step(policy_loss, items)
+        value_metrics, value_norm = self._optimizers[1].step(self.value_loss, items)
+        norms = {"gradient_norm": norm, "value_gradient_norm": value_norm}
+        return metrics | value_metrics | norms
 
     def _train(self) -> None:
         self.train()
@@ -424,11 +425,6 @@ class PPO(algorithm.Algorithm):
             return memories.Episodes(
                 transition, num_agents, config.update_every, length
             )
-        if config.unroll_length % self._chunk:
-            raise ValueError(
-                f"unroll_length {config.unroll_length} must be a multiple of "
-                f"chunk_length {self._chunk}."
-            )
         return memories.Unrolls(transition, num_agents, config.unroll_length)
 
     def _define_optimizers(self) -> None:
@@ -438,16 +434,21 @@ class PPO(algorithm.Algorithm):
         if network.shared:
             value_only = [v for v in groups[1] if all(v is not x for x in groups[0])]
             groups = [groups[0] + value_only]
+        whole = config.minibatch_size is None and not self._jit
+        block = max(config.block_size // self._chunk, 1) if whole else None
         self._optimizers = [
             optimizers.Gradient(
                 keras.optimizers.Adam(epsilon=config.adam_epsilon),
                 variables,
                 config.clip_norm,
+                block,
             )
             for variables in groups
         ]
         size = config.minibatch_size
-        self._items_per_minibatch = None if size is None else max(size // self._chunk, 1)
+        self._items_per_minibatch = (
+            None if size is None else max(size // self._chunk, 1)
+        )
 
 
 STEP_METRICS = (

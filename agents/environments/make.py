@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import importlib
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -170,6 +171,9 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
             text = f"Environment {id!r} needs the package {package!r}; install it."
             raise EnvironmentNotFound(text) from None
     limit = {} if max_length is None else {"max_episode_steps": max_length}
+    spec = gymnasium.registry.get(id)
+    if spec and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+        _quiet_mujoco()
     try:
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):
@@ -178,6 +182,25 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
     near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise EnvironmentNotFound(f"Environment {id!r} not found{hint}")
+
+
+def _quiet_mujoco():
+    """Print each warning of MuJoCo once; leave out what it says of its own models.
+
+    By default it repeats them for every environment, and writes a file of them.
+    """
+    import mujoco
+
+    if mujoco.get_mju_user_warning() is not None:
+        return
+    seen = set()
+
+    def warn(text: str):
+        if text not in seen and "is deprecated" not in text:
+            print(f"MuJoCo warning: {text}", file=sys.stderr)
+        seen.add(text)
+
+    mujoco.set_mju_user_warning(warn)
 
 
 def _limit(env: Any) -> int | None:

@@ -20,7 +20,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 
 from agents.tools import batch_env, checks, external_process, processes
@@ -63,7 +62,7 @@ class Workers(batch_env.Backend):
             progress = self._launch(constructors, bounds.tolist(), descriptor)
             found = self._construct(progress, start_timeout)
             self._shared = _Shared.map(descriptor, *found, length, count)
-            progress.current = self._shared.current
+            progress.current = self._shared.current[:, 0]
             super().__init__(*found, self._shared.arrays)
             for worker in self._workers:
                 worker.set_timeout(timeout)
@@ -80,10 +79,9 @@ class Workers(batch_env.Backend):
     def close(self):
         self._closer()
 
-    def request(self, row: int, kind: bytes, value: Any) -> Any:
+    def request(self, row: int, kind: bytes, *request: Any) -> Any:
         """Answer of one environment to a request of `external_process.Remote`."""
-        worker = self._owner[row]
-        ((kind, value),) = self._exchange([worker], kind, (row, value))
+        ((kind, value),) = self._exchange([self._owner[row]], kind, (*request, row))
         if kind == processes.MISSING:
             raise AttributeError(value)
         return value
@@ -153,8 +151,8 @@ class _Row(external_process.Remote):
         self._batch = batch
         self._row = row
 
-    def _request(self, kind: bytes, value: Any) -> Callable[[], Any]:
-        result = self._batch.request(self._row, kind, value)
+    def _request(self, kind: bytes, *request: Any) -> Callable[[], Any]:
+        result = self._batch.request(self._row, kind, *request)
         return lambda: result
 
 
@@ -179,7 +177,7 @@ class _Shared(NamedTuple):
     arrays: batch_env.Arrays
     restart: np.ndarray  # bool [N], rows to reset.
     seed: np.ndarray  # int64 [N], negative for none.
-    current: np.ndarray  # int64 [workers], row that is being stepped or -1.
+    current: np.ndarray  # int64 [workers, 8], the row in progress, or -1, comes first.
 
     @classmethod
     def create(cls, allocate: Callable, *layout: Any) -> "_Shared":
@@ -189,7 +187,7 @@ class _Shared(NamedTuple):
             batch_env.Arrays.create(*spaces, length, allocate),
             allocate((length,), np.dtype(bool)),
             allocate((length,), np.dtype(np.int64)),
-            allocate((workers,), np.dtype(np.int64)),
+            allocate((workers, 8), np.dtype(np.int64)),
         )
 
     @classmethod
@@ -218,38 +216,53 @@ class _Allocator:
 
 
 class _Rows:
-    """The environments of one worker, in its process."""
+    """The environments of one worker, in its process.
 
-    def __init__(self, index: int, first: int, envs: list, shared: _Shared, space):
-        self._index = index
-        self._rows = range(first, first + len(envs))
-        self._envs = envs
-        self._restart = shared.restart
-        self._seed = shared.seed
-        self._current = memoryview(shared.current)
-        self._current[index] = -1
-        self._writer = shared.arrays.writer(space)
-        self._split = checks.splitter(envs[0].action_space)
-        part = slice(first, first + len(envs))
-        self._actions = [leaf[part] for leaf in shared.arrays.action]
+    Results are collected in private arrays, and copied to the shared block at the end
+    of a step: workers that wrote row by row to the same cache lines would wait for
+    each other.
+    """
+
+    def __init__(self, index: int, first: int, envs: list, shared: _Shared, layout):
+        rows = slice(first, first + len(envs))
+        self._envs = list(enumerate(envs, first))
+        self._shared = shared
+        self._current = memoryview(shared.current[index])
+        self._current[0] = -1
+        self._split = checks.splitter(layout[1])
+        self._actions = [leaf[rows] for leaf in shared.arrays.action]
+        own = batch_env.Arrays.create(*layout[:3])
+        self._writer = own.writer(layout[0])
+        self._copies = [
+            (target[rows], source[rows])
+            for target, source in zip(
+                shared.arrays.results(), own.results(), strict=True
+            )
+        ]
 
     def step(self):
         """Apply the actions of the block."""
-        index, current, write = self._index, self._current, self._writer.step
+        current, write = self._current, self._writer.step
         actions = self._split(self._actions)
-        for row, env, action in zip(self._rows, self._envs, actions, strict=True):
-            current[index] = row
+        for (row, env), action in zip(self._envs, actions, strict=True):
+            current[0] = row
             write(row, env.step(action))
-        current[index] = -1
+        self._publish()
 
     def reset(self):
         """Begin episodes where the block says so."""
-        for row, env in zip(self._rows, self._envs, strict=True):
-            if self._restart[row]:
-                self._current[self._index] = row
-                seed = int(self._seed[row])
+        for row, env in self._envs:
+            if self._shared.restart[row]:
+                self._current[0] = row
+                seed = int(self._shared.seed[row])
                 self._writer.reset(row, env.reset(seed=None if seed < 0 else seed))
-        self._current[self._index] = -1
+        self._publish()
+
+    def _publish(self):
+        """Make results visible to the caller."""
+        for target, source in self._copies:
+            target[...] = source
+        self._current[0] = -1
 
 
 def _serve(
@@ -271,7 +284,7 @@ def _serve(
     layout = channel.receive()[1]
     shared = _Shared.map(descriptor, *layout)
     os.close(descriptor)
-    rows = _Rows(index, first, envs, shared, found[0][0])
+    rows = _Rows(index, first, envs, shared, layout)
     while True:
         kind, value = channel.receive()
         try:
@@ -280,7 +293,7 @@ def _serve(
             elif kind == processes.RESET:
                 rows.reset()
             else:
-                row, request = value
+                *request, row = value
                 external_process.respond(channel, envs[row - first], kind, request)
                 continue
             channel.send(processes.DONE)

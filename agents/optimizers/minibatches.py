@@ -42,7 +42,11 @@ def minibatch_steps(
     def epoch(index, total):
         if size is None:
             return index + 1, run(items, total)
-        order = tf.argsort(tf.random.stateless_uniform([count], seed + index))
+        # Integers are the same under XLA, floats are not.
+        keys = tf.random.stateless_uniform(
+            [count], seed + index, None, None, tf.int32, alg="philox"
+        )
+        order = tf.argsort(keys, stable=True)
         _, total = tf.while_loop(
             lambda i, _: i < count // size,
             lambda i, total: (

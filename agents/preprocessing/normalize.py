@@ -13,7 +13,7 @@ class StreamingNormalize(tf.Module):
 
     Statistics are float64 and merged batch by batch, so they stay exact for large
     means and many samples; Chan, Golub and LeVeque (1983). Until two samples are known
-    nothing is changed. The statistics change in `update` only.
+    values are at most clipped. The statistics change in `update` only.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class StreamingNormalize(tf.Module):
     def __call__(self, value: tf.Tensor) -> tf.Tensor:
         """Normalized values `[..., *shape]`, float32."""
         if self._center:
-            value -= tf.cast(self.mean, value.dtype)
+            mean = tf.where(self.count > 1.0, self.mean, 0.0)
+            value -= tf.cast(mean, value.dtype)
         if self._scale:
             value /= tf.cast(self.std, value.dtype)
         if self._clip:
@@ -53,7 +54,7 @@ class StreamingNormalize(tf.Module):
         """Merge samples `[..., *shape]` where the mask `[...]` is true."""
         value = tf.cast(value, tf.float64)
         weight = tf.cast(mask, tf.float64)
-        weight = tf.reshape(weight, [*mask.shape, *[1] * self._rank])
+        weight = weight[(..., *[tf.newaxis] * self._rank)]
         axes = list(range(mask.shape.rank))
         count = tf.reduce_sum(tf.cast(mask, tf.float64))
         mean = tf.math.divide_no_nan(tf.reduce_sum(value * weight, axes), count)

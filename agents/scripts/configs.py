@@ -80,9 +80,7 @@ def _positive(section: Any, path: str, *names: str) -> None:
             )
 
 
-def load(
-    source: str, overrides: Iterable[str] = (), seed: int | None = None
-) -> Config:
+def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) -> Config:
     """Config from the name of an experiment or a YAML file, with overrides applied.
 
     Raises:
@@ -161,7 +159,7 @@ def pendulum() -> Config:
     """Swing a pendulum up and balance it."""
     return _paper(
         "Pendulum-v1",
-        500_000,
+        300_000,
         eval_every=50_000,
         discount=0.95,
         gae_lambda=0.95,
@@ -174,11 +172,11 @@ def cartpole() -> Config:
     """Balance a pole on a cart."""
     return _paper(
         "CartPole-v1",
-        200_000,
-        eval_every=20_000,
+        300_000,
+        eval_every=30_000,
         discount=0.99,
         gae_lambda=0.95,
-        learning_rate=1e-3,
+        learning_rate=3e-4,
         normalize_rewards="return",
     )
 
@@ -224,7 +222,6 @@ def swimmer() -> Config:
 def _clip(id: str, steps: int = 1_000_000, **algorithm: Any) -> Config:
     """Clipped objective on short unrolls of one environment."""
     from agents.algorithms import ppo
-    from agents.networks import presets
 
     steps_per_update = 16 * 128
     settings = {
@@ -299,7 +296,7 @@ def cartpole_masked() -> Config:
     """Balance a pole without seeing velocities, which takes a memory."""
     return _clip(
         "agents.environments.masked:cartpole",
-        500_000,
+        200_000,
         minibatch_size=512,
         network="gru",
     )

@@ -12,7 +12,7 @@ from agents.scripts import configs
 class Display:
     """Progress and results of a run on the standard output.
 
-        with Display(logdir, config, quiet) as view: view.progress(report)
+    with Display(logdir, config, quiet) as view: view.progress(report)
     """
 
     def __init__(self, logdir: pathlib.Path, config: configs.Config, quiet: bool):

@@ -45,20 +45,12 @@ def evaluate(
     runs.start_tensorflow()
     config = runs.read_config(logdir)
     description = runs.describe(config)
-    from agents.tools import loop
-
     num_agents = min(config.environment.num_agents, num_episodes)
     agent = runs.algorithm(config, description, num_agents)
     state = runs.restore(logdir, agent, checkpoint)
     batch_env = runs.environments(config, num_agents=num_agents)
     try:
-        episodes = loop.Episodes(num_agents, num_episodes)
-        seeds = loop.phase_seeds(seed, EVALUATION, num_agents)
-        steps = loop.Steps(
-            batch_env, Exploring(agent) if stochastic else agent, seeds, False
-        )
-        while not episodes.complete:
-            episodes.add(steps.run(loop.EVALUATION_STEPS))
+        episodes = play(batch_env, agent, num_episodes, stochastic, seed)
     finally:
         batch_env.close()
     return {
@@ -68,6 +60,23 @@ def evaluate(
         "mean_length": float(np.mean(episodes.lengths)),
         "step": state["step"],
     }
+
+
+def play(
+    batch_env: Any, agent: Any, num_episodes: int, stochastic: bool, seed: int
+) -> Any:
+    """Run the first episodes of every row to their end; returns `loop.Episodes`."""
+    from agents.tools import loop
+
+    size = len(batch_env)
+    episodes = loop.Episodes(size, num_episodes)
+    seeds = loop.phase_seeds(seed, EVALUATION, size)
+    steps = loop.Steps(
+        batch_env, Exploring(agent) if stochastic else agent, seeds, False
+    )
+    while not episodes.complete:
+        episodes.add(steps.run(loop.EVALUATION_STEPS))
+    return episodes
 
 
 EVALUATION = 2**31 - 1

@@ -6,6 +6,7 @@ import functools
 import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +26,8 @@ class RunError(ValueError):
 def reporting(main: Callable) -> Callable:
     """Turn expected errors of a script into one line on stderr and an exit code.
 
-    Mistakes of the user give 2, failures of a running environment or algorithm 1.
+    Mistakes of the user give 2, failures of a running environment or algorithm 1, and
+    Ctrl-C 130.
     """
 
     @functools.wraps(main)
@@ -44,6 +46,8 @@ def reporting(main: Callable) -> Callable:
         except (processes.EnvProcessError, batch_env.EnvDataError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            return 130
 
     return wrapper
 
@@ -135,6 +139,16 @@ def algorithm(
         config.algorithm,
         config.seed,
     )
+
+
+def make_writable(directory: str | pathlib.Path) -> None:
+    """Create a directory, or make sure that files can be made in it."""
+    try:
+        pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise RunError(f"cannot write to {directory}: {error}.") from error
 
 
 def read_config(logdir: str | pathlib.Path) -> configs.Config:

@@ -5,6 +5,7 @@ import datetime
 import importlib.metadata
 import pathlib
 import platform
+import re
 import shlex
 import signal
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.scripts import configs, display, runs
+from agents.tools import batch_env
 from agents.tools import config as config_
 
 
@@ -65,22 +67,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def prepare(logdir: pathlib.Path, config: configs.Config) -> None:
     """Create the run directory, or make sure that it holds the same config."""
-    path = logdir / "config.yaml"
     values = config_.to_dict(config)
-    if path.exists():
-        changes = config_.differences(config_.load(path), values)
+    if (logdir / "config.yaml").exists():
+        old = config_.to_dict(runs.read_config(logdir))
+        changes = config_.differences(old, values)
         if changes:
             raise runs.RunError(
                 f"{logdir} was started with another config: {'; '.join(changes)}; "
                 "use another --timestamp, or change its config.yaml."
             )
+        runs.make_writable(logdir)
         return
-    try:
-        logdir.mkdir(parents=True, exist_ok=True)
-        (logdir / "versions.txt").write_text(versions())
-        config_.dump(values, path)
-    except OSError as error:
-        raise runs.RunError(f"cannot write to {logdir}: {error}.") from error
+    runs.make_writable(logdir)
+    (logdir / "versions.txt").write_text(versions())
+    config_.dump(values, logdir / ".config.yaml")
+    (logdir / ".config.yaml").rename(logdir / "config.yaml")
 
 
 def versions() -> str:
@@ -105,20 +106,22 @@ class Training:
         description: Any,
         view: display.Display,
     ) -> None:
-        """Start the environments and restore the newest checkpoint, if any."""
+        """Restore the newest checkpoint, if any, and start the environments."""
         from agents.tools import checkpoint, loop, writers
 
         self._logdir, self._config, self._view = logdir, config, view
+        train = config.train
+        algorithm = runs.algorithm(config, description)
+        checkpoints = checkpoint.Checkpoints(
+            logdir / "checkpoints", train.keep_checkpoints
+        )
+        state = {"step": 0, "phase": 0, "metrics": 0, "timing": 0, "seconds": 0.0}
+        if checkpoints.names():
+            state = runs.restore(logdir, algorithm)
+            view.resumed(state["step"])
         self._batch_env = runs.environments(config)
         try:
-            algorithm = runs.algorithm(config, description)
-            checkpoints = checkpoint.Checkpoints(
-                logdir / "checkpoints", config.train.keep_checkpoints
-            )
-            train = config.train
-            schedule = loop.Schedule(
-                train.steps, train.eval_every, train.eval_episodes
-            )
+            schedule = loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
             self._loop = loop.Loop(
                 self._batch_env,
                 algorithm,
@@ -127,13 +130,7 @@ class Training:
                 checkpoints,
                 self._offsets,
             )
-            state = {"metrics": 0, "timing": 0, "seconds": 0.0}
-            if checkpoints.names():
-                try:
-                    state = self._loop.restore()
-                except checkpoint.CheckpointError as error:
-                    raise runs.RunError(str(error)) from error
-                view.resumed(self._loop.step)
+            self._loop.step, self._loop.phase = state["step"], state["phase"]
             self._metrics = writers.JsonLines(
                 logdir / "metrics.jsonl", state["metrics"]
             )
@@ -160,12 +157,9 @@ class Training:
         except KeyboardInterrupt:
             self._view.stopped("Stopped at once.")
             return 130
-        except tf.errors.InvalidArgumentError as error:
-            line = str(error).strip().split("\n")[0]
-            print(
-                f"error: training stopped at step {self._loop.step}: {line}",
-                file=sys.stderr,
-            )
+        except (tf.errors.InvalidArgumentError, batch_env.EnvDataError) as error:
+            step, reason = self._loop.step, _reason(error)
+            print(f"error: stopped at step {step:,}: {reason}", file=sys.stderr)
             return 1
         finally:
             signal.signal(signal.SIGINT, previous)
@@ -231,6 +225,12 @@ class Training:
                 f"tensorboard --logdir {parent}",
             ]
         )
+
+
+def _reason(error: Exception) -> str:
+    """One line of an error, without what TensorFlow puts around it."""
+    line = str(error).partition("\n\t [[")[0].strip().split("\n")[-1]
+    return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,10 @@ class Arrays(NamedTuple):
             allocate((length,), np.dtype(bool)),
         )
 
+    def results(self) -> list[np.ndarray]:
+        """All arrays that a step fills in."""
+        return [*self.observation, self.reward, self.terminated, self.truncated]
+
     def writer(self, observation_space: gymnasium.Space) -> checks.ResultWriter:
         """Writer of results of environments to these arrays."""
         results = self.reward, self.terminated, self.truncated
@@ -229,7 +233,8 @@ class BatchEnv(Backend):
             return function(*args, **kwargs)
         except processes.EnvProcessError as error:
             self.close()
-            text = f"Environment row {row}: {error}"
+            text = str(error).removeprefix("External environment: ")
+            text = f"Environment row {row}: {text}"
             raise processes.EnvProcessError(text) from None
         except Exception as error:
             error.add_note(f"This is environment row {row}.")

@@ -28,26 +28,27 @@ class Checkpoints:
 
     def names(self) -> list[str]:
         """Complete checkpoints, oldest first."""
-        return sorted(path.name for path in self._directory.glob("step-*"))
+        return sorted(self._paths())
 
     def save(self, step: int, trackables: dict[str, Any], state: dict) -> str:
         """Write a checkpoint and delete those that are too old; returns its name."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        for stale in self._directory.glob(".writing-*"):
-            shutil.rmtree(stale)
+        self._sweep()
         name = f"step-{step:012d}"
-        partial = self._directory / f".writing-{name}"
+        path, partial = self._directory / name, self._directory / f".writing-{name}"
         partial.mkdir()
         tf.train.Checkpoint(**trackables).write(str(partial / "variables"))
         (partial / "state.json").write_text(json.dumps(state))
-        for path in (*partial.iterdir(), partial):
-            _flush(path)
-        if (self._directory / name).exists():
-            shutil.rmtree(self._directory / name)
-        partial.rename(self._directory / name)
+        for file in (*partial.iterdir(), partial):
+            _flush(file)
+        if path.exists():
+            path.rename(self._directory / f".replaced-{name}")
+        partial.rename(path)
         _flush(self._directory)
+        paths = self._paths()
         for old in self.names()[: -self._keep]:
-            shutil.rmtree(self._directory / old)
+            paths[old].rename(self._directory / f".deleting-{old}")
+        self._sweep()
         return name
 
     def restore(self, trackables: dict[str, Any], name: str | None = None) -> dict:
@@ -56,25 +57,42 @@ class Checkpoints:
         Raises:
           CheckpointError: if it does not exist or does not fit the trackables.
         """
-        names = self.names()
-        if not names:
+        paths = self._paths()
+        if not paths:
             raise CheckpointError(f"no checkpoint in {self._directory}.")
-        name = name or names[-1]
-        if name not in names:
+        name = name or max(paths)
+        if name not in paths:
             raise CheckpointError(
                 f"no checkpoint {name!r} in {self._directory}; "
-                f"there are {', '.join(names)}."
+                f"there are {', '.join(sorted(paths))}."
             )
-        path = self._directory / name
+        path = paths[name]
         try:
             status = tf.train.Checkpoint(**trackables).read(str(path / "variables"))
             status.assert_consumed()
             return json.loads((path / "state.json").read_text())
-        except (OSError, ValueError, AssertionError, tf.errors.OpError) as error:
+        except (*_UNREADABLE, tf.errors.OpError) as error:
             reason = str(error).strip().split("\n")[0]
             raise CheckpointError(
                 f"checkpoint {path} does not fit this config: {reason}"
             ) from error
+
+    def _paths(self) -> dict[str, pathlib.Path]:
+        """Complete checkpoints by name; replaced ones until the new one is there."""
+        replaced = self._directory.glob(".replaced-step-*")
+        paths = {path.name.removeprefix(".replaced-"): path for path in replaced}
+        return paths | {path.name: path for path in self._directory.glob("step-*")}
+
+    def _sweep(self) -> None:
+        """Delete what is hidden, so that nothing is ever seen half deleted."""
+        complete = self._paths().values()
+        for path in self._directory.glob(".*-step-*"):
+            if path not in complete:
+                shutil.rmtree(path)
+
+
+# What TensorFlow and the parser of JSON raise for damaged files, besides OpError.
+_UNREADABLE = (OSError, ValueError, AssertionError, IndexError)
 
 
 def _flush(path: pathlib.Path) -> None:

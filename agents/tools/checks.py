@@ -20,10 +20,8 @@ class ResultWriter:
 
     Args:
       space: Observation space of one environment.
-      observation: Leaves `[N, ...]`, written like the other arrays.
-      reward: float32 `[N]`.
-      terminated: bool `[N]`.
-      truncated: bool `[N]`.
+      observation: Leaves `[N, ...]`.
+      reward, terminated, truncated: Arrays `[N]`, float32 and bool.
     """
 
     def __init__(
@@ -138,6 +136,10 @@ class ActionWriter:
                     f"Expected {name} to be {target.dtype} {list(target.shape)}, got "
                     f"{_summary(leaf)}."
                 )
+            np.maximum(leaf, low, out=target, casting="unsafe")
+            np.minimum(target, high, out=target)
+            if (target == leaf).all():
+                continue
             valid = (leaf >= below) & (leaf <= above)
             if not valid.all():
                 row = int(np.argwhere(~valid)[0][0])
@@ -145,7 +147,6 @@ class ActionWriter:
                     f"Environment row {row}: {name} {leaf[row]} is not finite or not "
                     f"between {low} and {high}."
                 )
-            target[...] = leaf.clip(low, high)
 
 
 def splitter(space: gymnasium.Space) -> Callable[[list[np.ndarray]], list]:
@@ -191,7 +192,9 @@ def require_finite(name: str, leaf: np.ndarray, rows: Sequence[int] | None = Non
     if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
         index = int(np.argwhere(~np.isfinite(leaf))[0][0])
         row = index if rows is None else rows[index]
-        raise EnvDataError(f"Environment row {row}: {name} {leaf[index]} is not finite.")
+        raise EnvDataError(
+            f"Environment row {row}: {name} {leaf[index]} is not finite."
+        )
 
 
 def integers(name: str, values: Any) -> np.ndarray:
@@ -218,7 +221,9 @@ def _paths(structure: Any) -> list[tuple]:
     return [(key, *path) for key, child in items for path in _paths(child)]
 
 
-def _lookup(error: type, row: int | None, name: str, structure: Any, path: tuple) -> Any:
+def _lookup(
+    error: type, row: int | None, name: str, structure: Any, path: tuple
+) -> Any:
     """Leaf of a structure, or an error that names it."""
     leaf = structure
     try:
@@ -274,25 +279,26 @@ def _bounds(space: gymnasium.Space) -> tuple:
         limit = np.finfo(np.float32)
         low = np.clip(space.low, limit.min, limit.max).astype(np.float32)
         high = np.clip(space.high, limit.min, limit.max).astype(np.float32)
-        below = np.where(low == limit.min, low, low - _slack(low))
-        above = np.where(high == limit.max, high, high + _slack(high))
-        return low, high, below, above
+        with np.errstate(over="ignore"):
+            below = low - _TOLERANCE * np.maximum(1, np.abs(low))
+            above = high + _TOLERANCE * np.maximum(1, np.abs(high))
+        return low, high, below.clip(limit.min), above.clip(None, limit.max)
     return low, high, low, high
-
-
-def _slack(bound: np.ndarray) -> np.ndarray:
-    """How far rounding errors may lead beyond a bound."""
-    bound = np.where(np.abs(bound) < np.finfo(np.float32).max, bound, 0)
-    return _TOLERANCE * np.maximum(1, np.abs(bound)).astype(np.float32)
 
 
 def _column(space: gymnasium.Space) -> Callable[[np.ndarray], list]:
     """Function from a leaf `[K, ...]` to the K values that environments expect."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return lambda leaf: leaf.tolist()
+    split = list if space.shape else _scalars
     if space.dtype == np.float64:  # Its bounds may be off when rounded to float32.
-        return lambda leaf: list(leaf.astype(np.float64).clip(space.low, space.high))
-    return lambda leaf: list(leaf.astype(space.dtype))
+        return lambda leaf: split(leaf.astype(np.float64).clip(space.low, space.high))
+    return lambda leaf: split(leaf.astype(space.dtype))
+
+
+def _scalars(leaf: np.ndarray) -> list[np.ndarray]:
+    """The K arrays without dimensions, rather than scalars, of a leaf `[K]`."""
+    return [leaf[row, ...] for row in range(len(leaf))]
 
 
 def _summary(value: Any) -> str:

@@ -3,6 +3,7 @@
 Every mistake is a `ConfigError` of one line that says what to do.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import pathlib
@@ -57,17 +58,12 @@ def build(cls: type, values: Any, path: str = "") -> Any:
 def convert(hint: Any, value: Any, path: str) -> Any:
     """Value as the type of its field, if it can be without guessing."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any or (origin in (types.UnionType, typing.Union) and value is None):
-        if hint is Any or type(None) in arguments:
-            return value
+    if hint is Any:
+        return value
     if origin in (types.UnionType, typing.Union):
         return _convert_union(arguments, value, path)
     if dataclasses.is_dataclass(hint):
-        if hint is schedules.Schedule:
-            return _schedule(value, path)
-        if isinstance(value, str) and hasattr(hint, "preset"):
-            return hint.preset(value)
-        return build(hint, value, path)
+        return _convert_dataclass(hint, value, path)
     if origin is tuple and isinstance(value, list | tuple):
         if arguments[-1] is ...:
             return tuple(convert(arguments[0], x, path) for x in value)
@@ -76,22 +72,40 @@ def convert(hint: Any, value: Any, path: str) -> Any:
             return tuple(convert(kind, x, path) for kind, x in pairs)
     if dict in (hint, origin) and isinstance(value, dict):
         return dict(value)
+    converted = _convert_scalar(hint, value)
+    if converted is None:
+        name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
+        raise ConfigError(f"config key '{path}' must be {name}, got {value!r}.")
+    return converted
+
+
+def _convert_scalar(hint: Any, value: Any) -> Any:
+    """Number, flag or text as its type; None if it is something else."""
+    if hint is float and isinstance(value, str):  # YAML 1.1 leaves 1e-4 as text.
+        with contextlib.suppress(ValueError):
+            return float(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is float and isinstance(value, str):
-        value, number = _parse_float(value)
     if hint is float and number:
         return float(value)
     if hint is int and number and float(value).is_integer():
         return int(value)
-    if hint in (bool, str) and isinstance(value, hint):
-        return value
-    name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
-    raise ConfigError(f"config key '{path}' must be {name}, got {value!r}.")
+    return value if hint in (bool, str) and isinstance(value, hint) else None
+
+
+def _convert_dataclass(hint: type, value: Any, path: str) -> Any:
+    """Section of a config, schedule, or preset by its name."""
+    if hint is schedules.Schedule:
+        return _schedule(value, path)
+    if isinstance(value, str) and hasattr(hint, "preset"):
+        return hint.preset(value)
+    return build(hint, value, path)
 
 
 def _convert_union(arguments: tuple, value: Any, path: str) -> Any:
     """First member of a union that takes the value; error of the best match else."""
     errors = []
+    if value is None and type(None) in arguments:
+        return None
     for hint in arguments:
         if hint is type(None):
             continue
@@ -114,15 +128,15 @@ def _schedule(value: Any, path: str) -> schedules.Schedule:
             raise ConfigError(
                 f"unknown config key '{path}.{key}'; {did_you_mean(key, keys)}"
             )
-    return build(schedules.Schedule, {keys[k]: v for k, v in value.items()}, path)
-
-
-def _parse_float(text: str) -> tuple[Any, bool]:
-    """YAML 1.2 numbers such as 1e-4 that a parser may leave as text."""
-    try:
-        return float(text), True
-    except ValueError:
-        return text, False
+    missing = ", ".join(repr(key) for key in keys if key not in value)
+    if missing:
+        raise ConfigError(f"config key '{path}' is a schedule without {missing}.")
+    hints = typing.get_type_hints(schedules.Schedule)
+    arguments = {
+        keys[key]: convert(hints[keys[key]], member, f"{path}.{key}")
+        for key, member in value.items()
+    }
+    return build(schedules.Schedule, arguments, path)
 
 
 def to_dict(config: Any) -> Any:
@@ -154,9 +168,13 @@ def override(values: dict, assignments: Iterable[str]) -> dict:
         *parents, last = path.split(".")
         node = values
         for parent in parents:
-            if not isinstance(node.get(parent), dict):
+            if parent not in node:
                 hint = did_you_mean(parent, node)
                 raise ConfigError(f"unknown config key '{path}'; {hint}")
+            if not isinstance(node[parent], dict):
+                raise ConfigError(
+                    f"unknown config key '{path}'; {parent!r} is {node[parent]!r}."
+                )
             node = node[parent]
         node[last] = parse(text, f"--set {path}")
     return values

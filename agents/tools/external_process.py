@@ -2,7 +2,7 @@
 
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -19,7 +19,7 @@ class Remote:
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Call a method of the environment and return a promise of its result."""
-        return self._request(processes.CALL, (name, args, kwargs))
+        return self._request(processes.CALL, name, args, kwargs)
 
     def render(self) -> Any:
         """Render the environment."""
@@ -31,7 +31,7 @@ class Remote:
             raise AttributeError(name)
         return self._request(processes.GET, name)()
 
-    def _request(self, kind: bytes, value: Any) -> Callable[[], Any]:
+    def _request(self, kind: bytes, *request: Any) -> Callable[[], Any]:
         """Send a request and return a promise of the reply."""
         raise NotImplementedError
 
@@ -68,7 +68,7 @@ class ExternalProcess(Remote):
         self._worker = processes.Worker(
             _serve,
             constructor,
-            name=lambda: "ExternalProcess",
+            name=lambda: "External environment",
             timeout=start_timeout,
         )
         self._closer = weakref.finalize(self, processes.close, [self._worker])
@@ -114,7 +114,7 @@ class ExternalProcess(Remote):
             self._worker.set_timeout(self._timeout)
         return self._spaces
 
-    def _request(self, kind: bytes, value: Any) -> Callable[[], Any]:
+    def _request(self, kind: bytes, *request: Any) -> Callable[[], Any]:
         """Send a request and return a promise of the reply."""
         if not self._closer.alive:
             raise RuntimeError("This environment process has been closed.")
@@ -122,7 +122,7 @@ class ExternalProcess(Remote):
             raise RuntimeError("Call the promise of the last request first.")
         self._start()
         try:
-            self._worker.send(kind, value)
+            self._worker.send(kind, request)
         except processes.EnvProcessError:
             self.close()
             raise
@@ -152,21 +152,22 @@ class ExternalProcess(Remote):
         return value
 
 
-def respond(channel: processes.Channel, env: Any, kind: bytes, value: Any):
+def respond(channel: processes.Channel, env: Any, kind: bytes, request: Sequence):
     """Answer a request of a `Remote` in the process of the environment."""
+    name, *arguments = request
     if kind == processes.CALL:
-        name, args, kwargs = value
+        args, kwargs = arguments
         channel.send(processes.RESULT, _attribute(env, name)(*args, **kwargs))
         return
     try:
-        result = _attribute(env, value)
+        result = _attribute(env, name)
         if callable(result):
-            raise TypeError(f"use `call({value!r}, ...)` for methods")
+            raise TypeError(f"use `call({name!r}, ...)` for methods")
         channel.send(processes.RESULT, result)
     except (processes.Disconnected, TimeoutError):
         raise
     except Exception as error:
-        text = f"Cannot read {value!r} of the environment: {error}"
+        text = f"Cannot read {name!r} of the environment: {error}"
         channel.send(processes.MISSING, text)
 
 

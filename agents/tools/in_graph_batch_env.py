@@ -21,6 +21,7 @@ class InGraphBatchEnv(tf.Module):
       score: float32 `[N]`, sum of the raw rewards of the running episode.
       length: int32 `[N]`, steps of the running episode.
       error: The exception that the batch environment raised last, or None.
+      steps: Number of batch steps begun so far, also while the graph runs.
     """
 
     def __init__(self, batch_env: Any) -> None:
@@ -40,6 +41,7 @@ class InGraphBatchEnv(tf.Module):
         self.length = _variable(tf.zeros([size], tf.int32))
         self._seeds = _variable(-tf.ones([size], tf.int64))
         self.error = None
+        self.steps = 0
 
     def __len__(self) -> int:
         return len(self._batch_env)
@@ -95,6 +97,7 @@ class InGraphBatchEnv(tf.Module):
             [agent_indices, tf.gather(self._seeds, agent_indices)],
             [spec.dtype for spec in specs],
         )
+        observation = tf.nest.flatten(observation)  # A single leaf is no list eagerly.
         for variable, leaf, spec in zip(
             tf.nest.flatten(self.observation), observation, specs, strict=True
         ):
@@ -117,6 +120,7 @@ class InGraphBatchEnv(tf.Module):
 
     def _step(self, _, *leaves: np.ndarray) -> tuple[np.ndarray, ...]:
         action = spaces.unflatten(self._action_specs, list(leaves))
+        self.steps += 1
         with self._remember_error():
             observation, reward, terminated, truncated, _ = self._batch_env.step(action)
         return (*spaces.flatten(observation), reward, terminated, truncated)

@@ -101,11 +101,13 @@ class Loop:
         remaining = min(self._schedule.eval_every, self._schedule.steps - self.step)
         remaining = -(-remaining // (size * multiple)) * multiple
         steps = Steps(self._batch_env, self._algorithm, self._seeds(), True)
-        scores, lengths = [], []
+        start, scores, lengths = self.step, [], []
         while remaining:
-            result = steps.run(remaining)
+            try:
+                result = steps.run(remaining)
+            finally:
+                self.step = start + steps.env_steps  # Also says where it failed.
             remaining -= len(result["done"])
-            self.step += result["done"].size
             scores.extend(result["score"][result["done"]])
             lengths.extend(result["length"][result["done"]])
             if remaining:
@@ -145,7 +147,12 @@ class Steps:
         self._training = training
         self._size = 16
         self._start = time.perf_counter()
-        self._env_steps = 0
+        self._steps_before = batch_env.steps
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps begun so far."""
+        return (self._batch_env.steps - self._steps_before) * len(self._batch_env)
 
     def run(self, limit: int) -> dict[str, np.ndarray]:
         """Simulate at most `limit` steps; arrays `[steps, N]` as in `simulate`."""
@@ -158,14 +165,13 @@ class Steps:
             self._size *= 2
         elif duration > 1.0:
             self._size = max(self._size // 2, 1)
-        self._env_steps += steps * len(self._batch_env)
         return {name: value.numpy() for name, value in result.items()}
 
     def report(self, phase: str, step: int, metrics: dict | None = None) -> Report:
         """How far it is; with metrics, that it is finished."""
         seconds = time.perf_counter() - self._start
         finished = metrics is not None
-        return Report(phase, step, metrics or {}, seconds, self._env_steps, finished)
+        return Report(phase, step, metrics or {}, seconds, self.env_steps, finished)
 
 
 class Episodes:

@@ -35,7 +35,7 @@ def simulate(
     Raises:
       What the environments raise, for example `EnvProcessError`.
     """
-    steps, reset = tf.convert_to_tensor(steps), tf.convert_to_tensor(reset)
+    steps, reset = tf.cast(steps, tf.int32), tf.convert_to_tensor(reset)
     try:
         return _simulate(batch_env, algorithm, steps, training, reset)
     except tf.errors.OpError as error:

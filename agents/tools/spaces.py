@@ -57,9 +57,7 @@ def spec(space: spaces.Space) -> Any:
 def flatten(structure: Any) -> list:
     """Leaves of a structure of dicts (by sorted key) and tuples."""
     if isinstance(structure, dict):
-        return [
-            leaf for key in sorted(structure) for leaf in flatten(structure[key])
-        ]
+        return [leaf for key in sorted(structure) for leaf in flatten(structure[key])]
     if isinstance(structure, tuple):
         return [leaf for child in structure for leaf in flatten(child)]
     return [structure]

@@ -96,7 +96,9 @@ class FrameHistory(gymnasium.ObservationWrapper):
         self._frames = None
         self._step = 0
         space = env.observation_space
-        low, high = (self._join([x] * len(past_indices)) for x in (space.low, space.high))
+        low, high = (
+            self._join([x] * len(past_indices)) for x in (space.low, space.high)
+        )
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=space.dtype)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
@@ -210,10 +212,8 @@ class OldGym(gymnasium.Env):
         result = self.env.reset(
             **{k: v for k, v in given.items() if v is not None and k in known}
         )
-        if isinstance(result, tuple) and len(result) == 2:
-            if isinstance(result[1], dict):
-                return result
-        return result, {}
+        pair = isinstance(result, tuple) and len(result) == 2
+        return result if pair and isinstance(result[1], dict) else (result, {})
 
     def step(self, action: Any):
         result = self.env.step(action)

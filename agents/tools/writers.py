@@ -15,7 +15,7 @@ class JsonLines:
         path = pathlib.Path(filename)
         path.touch()
         self._file = path.open("r+", encoding="utf-8")
-        self._file.truncate(offset)
+        self._file.truncate(min(offset, path.stat().st_size))
         self._file.seek(0, 2)
 
     def write(self, values: dict[str, Any]) -> None:

@@ -1,0 +1,98 @@
+"""Film episodes of a trained policy: `visualize --logdir RUN --outdir OUT`."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from agents.environments import film, make
+from agents.scripts import configs, evaluate, runs
+
+
+@runs.reporting
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write one video per episode and `episodes.json`, and say where they are."""
+    parser = argparse.ArgumentParser(prog="agents visualize", description=__doc__)
+    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser.add_argument("--outdir", required=True, metavar="OUT", help="for the videos")
+    parser.add_argument("--num_episodes", type=int, default=3, metavar="N")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
+    )
+    parser.add_argument(
+        "--stochastic", action="store_true", help="sample actions as in training"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the environments")
+    args = parser.parse_args(argv)
+    if args.num_episodes < 1:
+        raise runs.RunError("--num_episodes must be positive.")
+    films = visualize(
+        args.logdir,
+        args.outdir,
+        args.num_episodes,
+        args.checkpoint,
+        args.stochastic,
+        args.seed,
+    )
+    for entry in films:
+        print(f"return {entry['return']:>10,.1f}  {entry['length']} steps  ", end="")
+        print(pathlib.Path(args.outdir) / entry["file"])
+    print(f"Wrote {pathlib.Path(args.outdir) / 'episodes.json'}")
+    return 0
+
+
+def visualize(
+    logdir: str,
+    outdir: str,
+    num_episodes: int = 3,
+    checkpoint: str | None = None,
+    stochastic: bool = False,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Film a trained policy, whose statistics stay as they are.
+
+    Returns:
+      `{"file", "return", "length"}` of every episode, as in `episodes.json`.
+    """
+    runs.start_tensorflow()
+    config = runs.read_config(logdir)
+    description = runs.describe(config)
+    from agents.tools import in_graph_batch_env
+
+    rows = min(num_episodes, os.cpu_count() or 1)
+    agent = runs.algorithm(config, description, rows)
+    runs.restore(logdir, agent, checkpoint)
+    runs.make_writable(outdir)
+    film.clean(outdir)
+    batch = start(config, outdir, rows, num_episodes)
+    try:
+        batch_env = in_graph_batch_env.InGraphBatchEnv(batch)
+        evaluate.play(batch_env, agent, num_episodes, stochastic, seed)
+        parts = [batch[row].films for row in range(rows)]
+    finally:
+        batch.close()
+    films = [parts[n % rows][n // rows] for n in range(num_episodes)]
+    index = pathlib.Path(outdir) / "episodes.json"
+    index.write_text(json.dumps(films, indent=2) + "\n")
+    return films
+
+
+def start(config: configs.Config, outdir: str, rows: int, num_episodes: int) -> Any:
+    """Environments of a config that write their episodes into a directory."""
+    environment = config.environment
+    constructor = make.constructor(
+        environment.id,
+        environment.max_length,
+        {**environment.kwargs, "render_mode": "rgb_array"},
+    )
+    try:
+        return film.batch(constructor, outdir, rows, num_episodes, environment.timeout)
+    except film.RenderError as error:
+        raise runs.RunError(f"cannot film {environment.id!r}: {error}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

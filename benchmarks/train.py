@@ -1,0 +1,105 @@
+"""PPO training beside Stable-Baselines3.
+
+    python benchmarks/train.py --peers PYTHON [--env HalfCheetah-v5] [--repeats 3]
+
+PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`.
+Contestants take turns, each in a process of its own with the machine to itself. Import
+and construction of environments are not timed; tracing, compilation, acting and
+learning are.
+
+- equal: 16 environments x 128 steps, minibatches of 512, 10 epochs, 64-64 networks;
+- paper: whole episodes, 25 full-batch epochs, 200-100 networks;
+- sb3 default: Stable-Baselines3 as it comes, on one and on two threads;
+- sb3 equal: its best vectorization (in process) with the equal settings.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def main() -> None:
+    """Measure in turns, print a table and one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", metavar="PYTHON", help="interpreter with the peers")
+    parser.add_argument("--env", default="HalfCheetah-v5")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", help="run one of ours: equal or paper")
+    args = parser.parse_args()
+    if args.only:
+        print(json.dumps({"steps_per_s": ours(args.only, args.env)}))
+        return
+    peer = [args.peers, str(ROOT / "benchmarks/peers/sb3_ppo.py"), "--env", args.env]
+    own = [sys.executable, __file__, "--env", args.env]
+    commands = {
+        "equal": [*own, "--only", "equal"],
+        "paper": [*own, "--only", "paper"],
+        "sb3 default, 1 thread": [*peer],
+        "sb3 default, 2 threads": [*peer, "--threads", "2"],
+        "sb3 equal, 1 thread": [*peer, "--setting", "equal", "--steps", "122880"],
+        "sb3 equal, 2 threads": [
+            *[*peer, "--setting", "equal", "--steps", "122880"],
+            *["--threads", "2"],
+        ],
+    }
+    rates = {name: [] for name in commands}
+    for _ in range(args.repeats):
+        for name, command in commands.items():
+            output = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
+            rates[name].append(json.loads(output.splitlines()[-1])["steps_per_s"])
+    for name, values in rates.items():
+        print(f"{name:<24}{statistics.median(values):>9,.0f} steps/s  {values}")
+    best = {
+        kind: [
+            max(pair)
+            for pair in zip(
+                rates[f"sb3 {kind}, 1 thread"],
+                rates[f"sb3 {kind}, 2 threads"],
+                strict=True,
+            )
+        ]
+        for kind in ("default", "equal")
+    }
+    result = {name: round(statistics.median(values)) for name, values in rates.items()}
+    for left, right in (("equal", "default"), ("paper", "default"), ("equal", "equal")):
+        pairs = zip(rates[left], best[right], strict=True)
+        ratio = statistics.median(a / b for a, b in pairs)
+        result[f"{left} over sb3 {right}"] = round(ratio, 2)
+        print(f"{left} / sb3 {right} (best of threads): {ratio:.2f}")
+    print(json.dumps(result))
+
+
+def ours(setting: str, env: str) -> float:
+    """Steps per second of training with a preset's algorithm."""
+    sys.path.insert(0, str(ROOT))
+    from agents.scripts import configs, runs
+
+    runs.start_tensorflow()
+    from agents import tools
+
+    overrides = [f"environment.id={env}"]
+    if setting == "equal":
+        overrides += ["algorithm.minibatch_size=512"]
+        config = configs.load("cheetah_clip", overrides)
+    else:
+        config = configs.load("cheetah", overrides)
+    batch_env = runs.environments(config)
+    agent = runs.algorithm(config, runs.describe(config))
+    steps = -(-250_000 // len(batch_env))
+    start = time.perf_counter()
+    tools.simulate(batch_env, agent, steps, training=True)
+    seconds = time.perf_counter() - start
+    batch_env.close()
+    return steps * len(batch_env) / seconds
+
+
+if __name__ == "__main__":
+    main()

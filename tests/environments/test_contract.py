@@ -1,0 +1,230 @@
+"""What all backends have in common."""
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+
+from agents.environments import make
+from agents.tools import mocks
+
+NAMES = ("serial", "process", "workers")
+
+
+def nested(durations):
+    """Mock with nested observations that share one reused array."""
+    env = mocks.MockEnvironment((3,), durations=durations)
+    space = gymnasium.spaces.Dict(
+        x=env.observation_space,
+        y=gymnasium.spaces.Tuple([env.observation_space, env.observation_space]),
+    )
+    return gymnasium.wrappers.TransformObservation(
+        env, lambda x: {"x": x, "y": (x, x)}, space
+    )
+
+
+@pytest.fixture
+def create():
+    """Function like `make.batch`, with two workers, that closes everything at last."""
+    batches = []
+
+    def function(*args, **kwargs):
+        batches.append(make.batch(*args, num_workers=2, **kwargs))
+        return batches[-1]
+
+    yield function
+    for batch in batches:
+        batch.close()
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("truncate", [False, True])
+def test_episodes_follow_the_declared_durations(create, backend, truncate):
+    durations = (1, 3, 2)
+    env = functools.partial(
+        mocks.MockEnvironment, durations=durations, truncate=truncate
+    )
+    batch = create(env, 3, backend)
+    observation = batch.reset()
+    found = [[] for _ in range(3)]
+    for _ in range(12):
+        following, reward, terminated, truncated, _ = batch.step(np.zeros((3, 1)))
+        done = terminated | truncated
+        assert not (terminated if truncate else truncated).any()
+        for row in range(3):
+            before = mocks.MockEnvironment.decode(observation[row, 0])
+            after = mocks.MockEnvironment.decode(following[row, 0])
+            assert after == (before[0], before[1] + 1)
+            assert reward[row] == after[1]
+            if done[row]:
+                found[row].append(int(after[1]))
+        observation = following
+        if done.any():
+            observation[done] = batch.reset(np.flatnonzero(done))
+    assert found == [[1, 3, 2, 1, 3, 2]] * 3
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_partial_reset_touches_only_its_rows(create, backend):
+    batch = create(mocks.MockEnvironment, 5, backend, kwargs={"durations": [4]})
+    batch.reset()
+    actions = np.zeros((5, 1))
+    batch.step(actions)
+    assert batch.reset([3, 1])[:, 0].tolist() == [1000, 1000]
+    observation, reward, *_ = batch.step(actions)
+    assert observation[:, 0].tolist() == [2, 1001, 2, 1001, 2]
+    assert reward.tolist() == [2, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_rows_must_be_reset_before_steps(create, backend):
+    batch = create(mocks.MockEnvironment, 3, backend, kwargs={"durations": [1, 2]})
+    actions = np.zeros((3, 1))
+    with pytest.raises(RuntimeError, match=r"rows \[0, 1, 2\] are done"):
+        batch.step(actions)
+    batch.reset()
+    batch.step(actions)
+    batch.reset([0, 2])
+    with pytest.raises(RuntimeError, match=r"rows \[1\] are done"):
+        batch.step(actions)
+    batch.reset([1])
+    assert batch.step(actions)[0][:, 0].tolist() == [1001] * 3
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_kept_observations_never_change(create, backend):
+    batch = create(nested, 3, backend, kwargs={"durations": [200]})
+    kept = [batch.reset()]
+    for _ in range(100):
+        kept.append(batch.step(np.zeros((3, 1)))[0])
+    batch.reset()
+    for time, observation in enumerate(kept):
+        for leaf in (observation["x"], *observation["y"]):
+            np.testing.assert_array_equal(leaf, np.full((3, 3), time))
+            assert leaf.base is None
+            assert leaf.flags.writeable
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5"])
+def test_trajectories_equal_those_of_the_plain_environment(create, backend, name):
+    seeds = [3, 2**32 - 1, 0]
+    batch = create(name, 3, backend, max_length=20)
+    plain = [gymnasium.make(name, max_episode_steps=20) for _ in seeds]
+    for env in plain:
+        env.action_space.seed(0)
+    actual = batch.reset(seeds=seeds)
+    expected = [env.reset(seed=seed)[0] for env, seed in zip(plain, seeds, strict=True)]
+    np.testing.assert_array_equal(actual, np.array(expected, np.float32))
+    for _ in range(50):
+        actions = np.array([env.action_space.sample() for env in plain])
+        observation, reward, terminated, truncated, _ = batch.step(actions)
+        results = [env.step(action) for env, action in zip(plain, actions, strict=True)]
+        for index, array in enumerate((observation, reward, terminated, truncated)):
+            expected = np.array([x[index] for x in results], array.dtype)
+            np.testing.assert_array_equal(array, expected)
+        done = np.flatnonzero(terminated | truncated)
+        actual, expected = batch.reset(done), [plain[row].reset()[0] for row in done]
+        np.testing.assert_array_equal(
+            actual, np.array(expected, np.float32).reshape(actual.shape)
+        )
+    for env in plain:
+        env.close()
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_environments_are_accessible_by_row(create, backend):
+    batch = create(mocks.MockEnvironment, 3, backend, kwargs={"durations": [4, 5]})
+    batch.reset()
+    batch.reset([2])
+    assert len(batch) == 3
+    assert [batch[row].lengths for row in range(3)] == [[0], [0], [0, 0]]
+    assert batch[-1].lengths == [0, 0]
+    with pytest.raises(AttributeError, match="missing"):
+        _ = batch[1].missing
+    with pytest.raises(IndexError):
+        batch[3]
+    if backend != "serial":
+        assert batch[1].call("decode", 3004)() == (3, 4)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_close_may_be_repeated(create, backend):
+    batch = create(mocks.MockEnvironment, 2, backend)
+    batch.reset()
+    batch.close()
+    batch.close()
+
+
+@pytest.mark.parametrize("backend", ["process", "workers"])
+def test_closed_batches_say_so(create, backend):
+    batch = create(mocks.MockEnvironment, 2, backend)
+    batch.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        batch.reset()
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_values_that_are_not_finite_name_the_row(create, backend):
+    def construct():
+        env = mocks.MockEnvironment(durations=[9])
+        return gymnasium.wrappers.TransformReward(
+            env, lambda reward: np.nan if reward == 2 else reward
+        )
+
+    batch = create(construct, 3, backend)
+    batch.reset()
+    batch.step(np.zeros((3, 1)))
+    batch.reset([0, 2])
+    with pytest.raises(ValueError, match="row 1: reward nan is not finite"):
+        batch.step(np.zeros((3, 1)))
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_observations_of_wrong_shape_name_the_row(create, backend):
+    def construct():
+        env = mocks.MockEnvironment(durations=[9])
+        return gymnasium.wrappers.TransformObservation(
+            env, lambda x: x[:1] if x[0] == 1001 else x, env.observation_space
+        )
+
+    batch = create(construct, 3, backend)
+    batch.reset()
+    batch.reset([1])
+    with pytest.raises(
+        ValueError, match=r"row 1: expected observation .*\[2\], got .*\[1\]"
+    ):
+        batch.step(np.zeros((3, 1)))
+
+
+def test_unknown_environments_are_suggested():
+    with pytest.raises(make.EnvironmentNotFound, match="did you mean CartPole-v1") as e:
+        make.spaces_of("CartPol-v1")
+    assert "\n" not in str(e.value)
+    with pytest.raises(make.EnvironmentNotFound, match="no module 'no_such_module'"):
+        make.spaces_of("no_such_module:function")
+    with pytest.raises(ValueError, match="Unknown backend"):
+        make.batch("CartPole-v1", 2, "threads")
+
+
+def test_constructors_that_raise_show_their_traceback():
+    def construct(size):
+        raise KeyError(size)
+
+    with pytest.raises(make.ConstructorError, match="raise KeyError"):
+        make.spaces_of(construct, kwargs={"size": 3})
+
+
+def test_description_of_environments():
+    cartpole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    assert make.spaces_of("CartPole-v1").max_length == 500
+    assert make.spaces_of("CartPole-v1", 900).max_length == 900
+    assert (
+        make.spaces_of("gymnasium.envs.classic_control:CartPole-v1").max_length == 500
+    )
+    assert make.spaces_of(cartpole).max_length is None
+    found = make.spaces_of(cartpole, 7)
+    assert found.max_length == 7
+    assert found.observation_space.shape == (4,)
+    assert found.action_space == gymnasium.spaces.Discrete(2)

@@ -1,0 +1,177 @@
+"""Policy and value function together."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import networks
+from agents.tools import config
+
+OBSERVATION = gs.Box(-1, 1, (3,))
+ACTIONS = {"box": gs.Box(-1, 1, (2,)), "discrete": gs.Discrete(4)}
+NETWORKS = {
+    "dense": {"layers": (6,)},
+    "shared": {"layers": (6,), "shared": True},
+    "gru": {"layers": (6,), "recurrent": "gru", "recurrent_units": 5},
+    "lstm": {"layers": (6,), "recurrent": "lstm", "recurrent_units": 5},
+    "shared lstm": {
+        "layers": (),
+        "recurrent": "lstm",
+        "recurrent_units": 5,
+        "shared": True,
+    },
+}
+
+
+def make(name, action="box", seed=0):
+    network = networks.NetworkConfig(**NETWORKS[name])
+    return networks.ActorCritic(OBSERVATION, ACTIONS[action], network, seed)
+
+
+def random(*shape, seed=0):
+    return tf.random.stateless_normal(shape, [seed, 0])
+
+
+def values(variables):
+    return [variable.numpy() for variable in variables]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sequences_equal_step_by_step(name, action):
+    network = make(name, action)
+    x = random(2, 7, 3)
+    first = tf.constant([[False] * 3 + [True] + [False] * 3, [False] * 7])
+    state = start = network.initial_state(2)
+    sequence = network.policy(x, start, first)
+    sequence_value = network.value(x, start, first)
+    for step in range(7):
+        kept = 1.0 - tf.cast(first[:, step, None], tf.float32)
+        state = tf.nest.map_structure(lambda s, k=kept: s * k, state)
+        parameters, value, state = network.step(x[:, step], state)
+        assert set(sequence) == set(parameters)
+        for key, expected in parameters.items():
+            np.testing.assert_allclose(sequence[key][:, step], expected, atol=1e-5)
+        np.testing.assert_allclose(sequence_value[:, step], value, atol=1e-5)
+    assert value.shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["dense", "gru"])
+def test_separate_parts_share_nothing(name):
+    network = make(name)
+    policy, value = network.policy_variables, network.value_variables
+    assert not {id(v) for v in policy} & {id(v) for v in value}
+    everything = {id(v) for v in network.trainable_variables}
+    assert {id(v) for v in policy} | {id(v) for v in value} == everything
+    for ours, theirs in zip(values(policy), values(value), strict=False):
+        if ours.shape == theirs.shape and ours.any():
+            assert not np.allclose(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["shared", "shared lstm"])
+def test_shared_torso_belongs_to_both_parts(name):
+    network = make(name)
+    policy = {id(v) for v in network.policy_variables}
+    value = {id(v) for v in network.value_variables}
+    assert policy & value
+    assert policy | value == {id(v) for v in network.trainable_variables}
+    assert len(value - policy) == 2  # Kernel and bias of the value.
+    assert len(policy - value) == 3  # And of the mean, and the deviation.
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_reach_their_own_variables_only(name):
+    network = make(name)
+    x, first = random(4, 6, 3), tf.zeros([4, 6], tf.bool)
+    state = network.initial_state(4)
+    variables = [v.value for v in network.trainable_variables]
+
+    def reached(function):
+        with tf.GradientTape() as tape:
+            loss = function()
+        gradients = tape.gradient(loss, variables)
+        return {
+            id(v)
+            for v, gradient in zip(network.trainable_variables, gradients, strict=True)
+            if gradient is not None
+        }
+
+    value = reached(lambda: tf.reduce_sum(network.value(x, state, first)))
+    assert value == {id(v) for v in network.value_variables}
+
+    def entropy_and_mode():
+        made = network.head.distribution(network.policy(x, state, first))
+        return tf.reduce_sum(made.entropy()) + tf.reduce_sum(made.mode())
+
+    assert reached(entropy_and_mode) == {id(v) for v in network.policy_variables}
+
+
+def test_state_of_a_shared_torso_is_kept_once():
+    assert [len(part) for part in make("lstm").initial_state(3)] == [2, 2]
+    assert [len(part) for part in make("shared lstm").initial_state(3)] == [2, 0]
+    assert [len(part) for part in make("dense").initial_state(3)] == [0, 0]
+
+
+def test_images_stay_integers_until_the_network():
+    space = gs.Box(0, 255, (16, 16, 3), np.uint8)
+    network = networks.NetworkConfig(convolutions=((4, 4, 4),), layers=(8,))
+    made = networks.ActorCritic(space, ACTIONS["discrete"], network, 0)
+    image = tf.constant(np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3)))
+    parameters, value, _ = made.step(tf.cast(image, tf.uint8), made.initial_state(5))
+    assert parameters["logits"].shape == (5, 4)
+    scaled = gs.Box(0, 1, (16, 16, 3))
+    other = networks.ActorCritic(scaled, ACTIONS["discrete"], network, 0)
+    image = tf.cast(image, tf.float32) / 255
+    expected = other.step(image, other.initial_state(5))
+    np.testing.assert_allclose(parameters["logits"], expected[0]["logits"], atol=1e-5)
+    np.testing.assert_allclose(value, expected[1], atol=1e-5)
+
+
+def test_seed_decides_all_weights():
+    for name in NETWORKS:
+        first, again, other = (
+            values(make(name, seed=seed).trainable_variables) for seed in (3, 3, 4)
+        )
+        for a, b, c in zip(first, again, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+            if a.ndim == 2 and a.any():
+                assert not np.allclose(a, c)
+
+
+def test_presets():
+    dense = networks.NetworkConfig.preset("dense")
+    assert dense == networks.NetworkConfig()
+    assert dense.layers == (200, 100)
+    small = networks.NetworkConfig.preset("small")
+    assert (small.layers, small.activation) == ((64, 64), "tanh")
+    assert (small.initializer, small.output_scale) == ("orthogonal", 0.01)
+    assert networks.NetworkConfig.preset("lstm").recurrent == "lstm"
+    nature = networks.NetworkConfig.preset("nature")
+    assert nature.convolutions == ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+    assert nature.shared
+    with pytest.raises(config.ConfigError, match="did you mean 'nature'"):
+        networks.NetworkConfig.preset("natur")
+
+
+def test_nature_network_has_its_published_size():
+    """Mnih et al. (2015), with 18 actions and a value on top."""
+    space = gs.Box(0, 255, (84, 84, 4), np.uint8)
+    preset = networks.NetworkConfig.preset("nature")
+    made = networks.ActorCritic(space, gs.Discrete(18), preset, 0)
+    torso = 8 * 8 * 4 * 32 + 32 + 4 * 4 * 32 * 64 + 64 + 3 * 3 * 64 * 64 + 64
+    torso += 7 * 7 * 64 * 512 + 512
+    heads = (512 + 1) * 18 + (512 + 1)
+    assert sum(np.prod(v.shape) for v in made.trainable_variables) == torso + heads
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"recurrent": "rnn"}, "recurrent must be"),
+        ({"initializer": "x"}, "initializer"),
+    ],
+)
+def test_unknown_kinds_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        networks.NetworkConfig(**values)

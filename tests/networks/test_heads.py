@@ -1,0 +1,202 @@
+"""From features to actions that environments accept."""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import tools
+from agents.networks import heads
+from agents.networks.presets import NetworkConfig
+from agents.tools import spaces
+
+ASYMMETRIC = gs.Box(
+    np.array([-1.0, 0.0, 5.0], np.float32), np.array([3.0, 0.1, 500.0], np.float32)
+)
+
+
+def make(space, seed=0, **config):
+    head = heads.head(space, NetworkConfig(**config), seed)
+    head(tf.zeros([1, 4]))  # Builds it.
+    return head
+
+
+def delivered(head, rows=500, seed=0):
+    """Samples and actions for random features."""
+    features = tf.random.stateless_normal([rows, 4], [seed, 1]) * 5
+    generator = tf.random.Generator.from_seed(seed, alg="philox")
+    sample = head.distribution(head(features)).sample(generator)
+    return sample, head.action(sample)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        ASYMMETRIC,
+        gs.Box(-1, 1, (2, 3)),
+        gs.Box(-1, 1, ()),
+        gs.Box(-2.5, 2.5, (1,), np.float64),
+        gs.Box(-np.inf, np.inf, (2,)),
+        gs.Box(0.0, np.inf, (2,)),
+        gs.Box(-np.inf, -3.0, (1,)),
+        gs.Box(np.array([-1, -np.inf], np.float32), np.array([2, np.inf], np.float32)),
+        gs.Discrete(5),
+        gs.Discrete(5, start=-3),
+        gs.Discrete(2, start=7),
+        gs.Discrete(1),
+    ],
+    ids=str,
+)
+def test_actions_lie_in_the_space(space):
+    head = make(space, initial_std=2.0, output_scale=3.0, mean_activation="linear")
+    _, action = delivered(head)
+    spec = spaces.spec(space)
+    assert action.shape == (500, *spec.shape)
+    assert action.dtype == spec.dtype
+
+    class Env(gymnasium.Env):
+        action_space = space
+        observation_space = gs.Box(-1, 1, (1,))
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            assert space.contains(action)
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    batch = tools.BatchEnv([Env() for _ in range(500)], blocking=True)
+    batch.reset()
+    batch.step(action.numpy())
+
+
+def test_bounds_are_those_of_the_unit_interval():
+    head = make(ASYMMETRIC)
+    unit = tf.constant([[-1.0] * 3, [0.0] * 3, [1.0] * 3, [-7.0] * 3, [0.5, 9.0, 9.0]])
+    expected = [
+        [-1, 0, 5],
+        [1, 0.05, 252.5],
+        [3, 0.1, 500],
+        [-1, 0, 5],
+        [2, 0.1, 500],
+    ]
+    np.testing.assert_allclose(head.action(unit), expected, rtol=1e-6)
+
+
+def test_all_discrete_actions_are_delivered_with_their_start():
+    head = make(gs.Discrete(4, start=-2))
+    sample, action = delivered(head)
+    assert set(sample.numpy()) == {0, 1, 2, 3}
+    assert set(action.numpy()) == {-2, -1, 0, 1}
+    np.testing.assert_array_equal(action, sample - 2)
+
+
+def test_probability_is_that_of_the_unclipped_sample():
+    """Else all samples beyond a bound would count as if they were on it."""
+    head = make(gs.Box(-1, 1, (1,)), initial_std=1.0)
+    sample, action = delivered(head, rows=2000)
+    outside = np.abs(sample.numpy()[:, 0]) > 1
+    assert outside.any()
+    assert (np.abs(action.numpy()) <= 1).all()
+    parameters = {"mean": tf.zeros([2000, 1]), "log_std": tf.zeros([2000, 1])}
+    log_prob = head.distribution(parameters).log_prob(sample).numpy()
+    expected = -0.5 * sample.numpy()[:, 0] ** 2 - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-5)
+    assert (log_prob[outside] < -0.5 - 0.5 * np.log(2 * np.pi)).all()
+
+
+def test_initial_deviation_and_small_initial_means():
+    for std in (0.35, 0.6):
+        head = make(gs.Box(-1, 1, (3,)), initial_std=std, output_scale=0.01)
+        parameters = head(tf.random.stateless_normal([100, 4], [0, 0]))
+        np.testing.assert_allclose(tf.exp(parameters["log_std"]), std, rtol=1e-6)
+        assert parameters["log_std"].shape == (100, 3)
+        assert np.abs(parameters["mean"]).max() < 0.5
+    head = make(gs.Discrete(4), output_scale=0.001)
+    parameters = head(tf.random.stateless_normal([100, 4], [0, 0]))
+    probs = tf.nn.softmax(parameters["logits"])
+    np.testing.assert_allclose(probs, 0.25, atol=0.05)
+
+
+@pytest.mark.parametrize("initializer", ["scaled", "orthogonal"])
+def test_output_scale_scales_the_last_layer(initializer):
+    features = tf.random.stateless_normal([100, 4], [0, 0])
+
+    def mean(scale):
+        head = make(
+            gs.Box(-1, 1, (3,)),
+            output_scale=scale,
+            mean_activation="linear",
+            initializer=initializer,
+        )
+        return head(features)["mean"].numpy()
+
+    # Variance scaling scales the variance, orthogonal weights the weights.
+    ratio = 0.1 if initializer == "orthogonal" else 0.1**0.5
+    np.testing.assert_allclose(mean(0.01), ratio * mean(0.1), rtol=1e-4, atol=1e-6)
+
+
+def test_mean_activation_bounds_the_mean():
+    features = 1e3 * tf.random.stateless_normal([50, 4], [0, 0])
+    bounded = make(gs.Box(-1, 1, (1,)), mean_activation="tanh")(features)["mean"]
+    linear = make(gs.Box(-1, 1, (1,)), mean_activation="linear")(features)["mean"]
+    assert np.abs(bounded).max() <= 1
+    assert np.abs(linear).max() > 1
+
+
+def test_deviation_is_one_trainable_vector_and_bounded():
+    head = make(gs.Box(-1, 1, (3,)))
+    (log_std,) = [v for v in head.trainable_variables if "log_std" in v.name]
+    assert tuple(log_std.shape) == (3,)
+    for value, limit in ((-100.0, -20.0), (100.0, 2.0)):
+        log_std.assign(np.full(3, value))
+        np.testing.assert_array_equal(head(tf.zeros([2, 4]))["log_std"], limit)
+
+
+@pytest.mark.parametrize("space", [gs.Box(-1, 1, (2, 3)), gs.Discrete(4, start=2)])
+def test_specs_describe_what_is_stored(space):
+    head = make(space)
+    parameters = head(tf.zeros([7, 4]))
+    sample, _ = delivered(head, rows=7)
+    assert sample.shape[1:] == head.sample_spec.shape
+    assert sample.dtype == head.sample_spec.dtype
+    for name, spec in head.parameter_specs.items():
+        assert parameters[name].shape[1:] == spec.shape
+        assert parameters[name].dtype == spec.dtype
+    assert set(parameters) == set(head.parameter_specs)
+
+
+def test_parameters_of_sequences():
+    head = make(gs.Box(-1, 1, (2,)))
+    features = tf.random.stateless_normal([3, 5, 4], [0, 0])
+    sequence = head(features)
+    for step in range(5):
+        single = head(features[:, step])
+        for name, value in single.items():
+            np.testing.assert_allclose(sequence[name][:, step], value, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gs.MultiDiscrete([2, 3]),
+        gs.MultiBinary(3),
+        gs.Box(0, 255, (2,), np.uint8),
+        gs.Dict({"a": gs.Discrete(2)}),
+        gs.Tuple((gs.Discrete(2),)),
+    ],
+    ids=str,
+)
+def test_other_spaces_are_refused(space):
+    for function in (make, heads.check_action_space):
+        with pytest.raises(spaces.UnsupportedSpaceError, match="not supported"):
+            function(space)
+
+
+def test_seed_decides_the_weights():
+    features = tf.random.stateless_normal([3, 4], [0, 0])
+    space = gs.Discrete(3)
+    first, again, other = (make(space, seed)(features) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first["logits"], again["logits"])
+    assert not np.allclose(first["logits"], other["logits"])

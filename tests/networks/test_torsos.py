@@ -1,0 +1,190 @@
+"""From structured observations and recurrent state to features."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents.networks import torsos
+from agents.networks.presets import NetworkConfig
+
+VECTOR = gs.Box(-1, 1, (3,))
+
+
+def make(space, seed=0, **config):
+    config = {"layers": (), "activation": "linear", **config}
+    return torsos.Torso(space, NetworkConfig(**config), seed)
+
+
+def encode(torso, observation):
+    features, _ = torso.step(observation, torso.initial_state(1))
+    return features.numpy()
+
+
+def random(*shape, seed=0):
+    return tf.random.stateless_normal(shape, [seed, 0])
+
+
+def randomized(layer, seed=0):
+    """The layer with random weights, so that no bias is zero."""
+    for i, variable in enumerate(layer.trainable_variables):
+        variable.assign(0.5 * random(*variable.shape, seed=seed + i))
+    return layer
+
+
+def test_leaves_are_concatenated_in_order():
+    space = gs.Dict(
+        {
+            "z": gs.Discrete(3, start=5),
+            "a": gs.Box(-1, 1, (2, 2)),
+            "m": gs.MultiDiscrete([2, 3], start=[0, -1]),
+            "n": gs.MultiBinary(2),
+            "t": gs.Tuple((gs.Box(-5, 5, (), np.int32),)),
+        }
+    )
+    observation = {
+        "a": tf.constant([[[1.0, 2.0], [3.0, 4.0]]]),
+        "m": tf.constant([[1, -1]], tf.int64),
+        "n": tf.constant([[1, 0]], tf.int8),
+        "t": (tf.constant([-4]),),
+        "z": tf.constant([7], tf.int64),
+    }
+    expected = [[1, 2, 3, 4, 0, 1, 1, 0, 0, 1, 0, -4, 0, 0, 1]]
+    np.testing.assert_array_equal(encode(make(space), observation), expected)
+
+
+def test_images_are_scaled_and_integers_before_that():
+    space = gs.Box(0, 255, (2, 1, 1), np.uint8)
+    image = tf.constant([[[[0]], [[51]]], [[[255]], [[102]]]], tf.uint8)
+    expected = [[0, 0.2], [1, 0.4]]
+    np.testing.assert_allclose(encode(make(space), image), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_convolutions_equal_layers_applied_by_hand(dtype):
+    space = gs.Box(0, 255, (12, 10, 2), dtype)
+    torso = make(
+        space, convolutions=((4, 3, 2), (5, 2, 1)), layers=(6,), activation="relu"
+    )
+    image = tf.cast(tf.random.stateless_uniform([3, 12, 10, 2], [0, 0]) * 255, dtype)
+    encode(torso, image)
+    randomized(torso)
+    first, first_bias, second, second_bias, dense, bias = torso.trainable_variables
+    x = tf.cast(image, tf.float32) / (255 if dtype is np.uint8 else 1)
+    x = tf.nn.relu(tf.nn.conv2d(x, first, 2, "VALID") + first_bias)
+    x = tf.nn.relu(tf.nn.conv2d(x, second, 1, "VALID") + second_bias)
+    x = tf.nn.relu(tf.reshape(x, [3, -1]) @ dense + bias)
+    np.testing.assert_allclose(encode(torso, image), x, rtol=1e-4, atol=1e-3)
+
+
+def test_vectors_go_around_the_convolutions():
+    space = gs.Dict({"image": gs.Box(0, 255, (8, 8, 1), np.uint8), "x": VECTOR})
+    torso = make(space, convolutions=((2, 4, 4),))
+    observation = {"image": tf.zeros([5, 8, 8, 1], tf.uint8), "x": random(5, 3)}
+    features = encode(torso, observation)
+    assert features.shape == (5, 2 * 2 * 2 + 3)
+    np.testing.assert_array_equal(features[:, 8:], observation["x"])
+
+
+def test_dense_layers_and_their_activation():
+    torso = make(VECTOR, layers=(4, 2), activation="tanh")
+    encode(torso, random(1, 3))
+    randomized(torso)
+    x = random(6, 3, seed=9)
+    kernel, bias, kernel2, bias2 = torso.trainable_variables
+    expected = tf.tanh(tf.tanh(x @ kernel + bias) @ kernel2 + bias2)
+    np.testing.assert_allclose(encode(torso, x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_recurrent_layer_is_the_cell_of_keras(cell):
+    torso = make(VECTOR, recurrent=cell, recurrent_units=4)
+    torso.step(random(1, 3), torso.initial_state(1))
+    randomized(torso)
+    kinds = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
+    layer = kinds[cell](4, return_sequences=True)
+    x = random(2, 7, 3)
+    layer(x)
+    layer.set_weights([v.numpy() for v in torso.trainable_variables])
+    first = tf.zeros([2, 7], tf.bool)
+    unrolled = torso.unroll(x, torso.initial_state(2), first)
+    np.testing.assert_allclose(unrolled, layer(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", ["", "gru", "lstm"])
+def test_unroll_equals_step_by_step_with_resets_in_the_middle(cell):
+    torso = make(
+        VECTOR, layers=(5,), activation="tanh", recurrent=cell, recurrent_units=4
+    )
+    x = random(3, 9, 3)
+    torso.step(x[:, 0], torso.initial_state(3))
+    randomized(torso)
+    first = np.zeros([3, 9], bool)
+    first[0, 4] = first[1, [0, 1, 8]] = True  # At the ends, twice, and never.
+    start = tf.nest.map_structure(
+        lambda s: random(*s.shape, seed=5), torso.initial_state(3)
+    )
+    state, expected = start, []
+    for step in range(9):
+        begins = tf.constant(first[:, step, None])
+        state = tf.nest.map_structure(lambda s, b=begins: tf.where(b, 0.0, s), state)
+        features, state = torso.step(x[:, step], state)
+        expected.append(features)
+    unrolled = torso.unroll(x, start, tf.constant(first))
+    np.testing.assert_allclose(unrolled, tf.stack(expected, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_nothing_from_before_a_reset_matters(cell):
+    torso = make(VECTOR, recurrent=cell, recurrent_units=4)
+    x, other = random(1, 6, 3), random(1, 6, 3, seed=1)
+    first = tf.one_hot([3], 6, True, False, dtype=tf.bool)
+    state = torso.initial_state(1)
+    mixed = tf.concat([other[:, :3], x[:, 3:]], 1)
+    ours, theirs = (torso.unroll(data, state, first) for data in (x, mixed))
+    np.testing.assert_array_equal(ours[:, 3:], theirs[:, 3:])
+    assert not np.allclose(ours[:, :3], theirs[:, :3])
+    state = tf.nest.map_structure(lambda s: s + 1, state)
+    theirs = torso.unroll(x, state, first)
+    np.testing.assert_array_equal(ours[:, 3:], theirs[:, 3:])
+    assert not np.allclose(ours[:, :3], theirs[:, :3])
+
+
+@pytest.mark.parametrize(("cell", "count"), [("", 0), ("gru", 1), ("lstm", 2)])
+def test_initial_state_is_zero(cell, count):
+    torso = make(VECTOR, recurrent=cell, recurrent_units=4)
+    state = torso.initial_state(3)
+    assert [x.shape for x in state] == [(3, 4)] * count
+    assert all((x.numpy() == 0).all() for x in state)
+
+
+def test_seed_decides_the_weights():
+    for cell in ("", "gru"):
+        x = random(2, 3)
+        first, again, other = (
+            encode_two(make(VECTOR, seed, layers=(4,), recurrent=cell), x)
+            for seed in (0, 0, 1)
+        )
+        np.testing.assert_array_equal(first, again)
+        assert not np.allclose(first, other)
+
+
+def encode_two(torso, x):
+    return torso.step(x, torso.initial_state(2))[0].numpy()
+
+
+def test_layers_of_equal_shape_differ():
+    torso = make(gs.Box(-1, 1, (4,)), layers=(4, 4, 4))
+    encode(torso, random(1, 4))
+    kernels = [v.numpy() for v in torso.trainable_variables if v.ndim == 2]
+    assert len(kernels) == 3
+    assert not np.allclose(kernels[0], kernels[1])
+    assert not np.allclose(kernels[1], kernels[2])
+
+
+def test_orthogonal_weights():
+    torso = make(gs.Box(-1, 1, (8,)), layers=(8,), initializer="orthogonal")
+    encode(torso, random(1, 8))
+    (kernel,) = [v.numpy() for v in torso.trainable_variables if v.ndim == 2]
+    np.testing.assert_allclose(kernel.T @ kernel, 2 * np.eye(8), atol=1e-5)

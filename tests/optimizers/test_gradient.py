@@ -1,0 +1,156 @@
+"""Gradient descent."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents import optimizers
+
+
+def make(values=(3.0, 4.0), rate=0.5, clip_norm=None, block=None, kind="sgd"):
+    kinds = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam}
+    variables = [keras.Variable(tf.constant([value])) for value in values]
+    return variables, optimizers.Gradient(
+        kinds[kind](rate), variables, clip_norm, block
+    )
+
+
+def loss_for(variables):
+    """Sum of products of variables and items, averaged over valid steps."""
+
+    def loss_fn(items):
+        mask = items["mask"]
+        each = sum(
+            variable.value * items["x"][..., i] for i, variable in enumerate(variables)
+        )
+        loss = tf.reduce_sum(each * mask) / tf.maximum(tf.reduce_sum(mask), 1.0)
+        return loss, {"loss": loss, "double": 2 * loss}
+
+    return loss_fn
+
+
+def items(x, mask=None):
+    x = tf.constant(x, tf.float32)
+    mask = tf.ones(x.shape[:-1]) if mask is None else tf.constant(mask, tf.float32)
+    return {"x": x, "mask": mask}
+
+
+def numbers(variables):
+    return [float(variable.value[0]) for variable in variables]
+
+
+def test_step_by_hand():
+    variables, optimizer = make()
+    metrics, norm = optimizer.step(loss_for(variables), items([[3, 4], [3, -12]]))
+    # Gradient is the mean item, [3, -4].
+    assert float(norm) == 5
+    assert numbers(variables) == [1.5, 6]
+    assert {k: float(v) for k, v in metrics.items()} == {"loss": -7, "double": -14}
+
+
+def test_gradients_are_clipped_by_their_global_norm():
+    variables, optimizer = make(clip_norm=1.0)
+    _, norm = optimizer.step(loss_for(variables), items([[3, -4]]))
+    assert float(norm) == 5  # That before clipping.
+    np.testing.assert_allclose(numbers(variables), [3 - 0.3, 4 + 0.4], rtol=1e-6)
+    variables, optimizer = make(clip_norm=10.0)
+    optimizer.step(loss_for(variables), items([[3, -4]]))
+    assert numbers(variables) == [1.5, 6]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("graph", [False, True])
+def test_blocks_add_up_to_the_whole(block, graph):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=[5, 4, 2])
+    mask = rng.random([5, 4]) < 0.6
+    mask[1] = False  # One item has no valid step at all.
+    results = []
+    for size in (None, block):
+        variables, optimizer = make(clip_norm=0.5, block=size)
+        step = optimizer.step
+        if graph:
+            step = tf.function(optimizer.step, autograph=False)
+        metrics, norm = step(loss_for(variables), items(x, mask))
+        metrics = [float(metrics[name]) for name in sorted(metrics)]
+        results.append([*numbers(variables), float(norm), *metrics])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+
+
+def test_loss_is_the_mean_of_those_of_the_blocks():
+    """Weighted by valid steps, for losses that are no mean over steps."""
+    variables, optimizer = make(values=(0.0,), rate=1.0, block=2)
+
+    def loss_fn(items):
+        mean = tf.reduce_sum(items["x"][..., 0] * items["mask"])
+        mean /= tf.maximum(tf.reduce_sum(items["mask"]), 1.0)
+        return variables[0].value[0] * mean**2, {"square": mean**2}
+
+    x = np.array([1.0, 2, 3, 999, 5])[:, None]
+    metrics, norm = optimizer.step(loss_fn, items(x, [1, 1, 1, 0, 1]))
+    # The blocks are 1, 2 and 3 and 5.
+    expected = (2 * 1.5**2 + 1 * 3.0**2 + 1 * 5.0**2) / 4
+    np.testing.assert_allclose(metrics["square"], expected)
+    np.testing.assert_allclose(norm, expected)
+    np.testing.assert_allclose(numbers(variables), [-expected])
+
+
+def test_learning_rate_can_be_changed_in_the_graph():
+    variables, optimizer = make()
+
+    @tf.function(autograph=False)
+    def step(rate):
+        optimizer.set_learning_rate(rate)
+        return optimizer.step(loss_for(variables), items([[3, -4]]))
+
+    step(tf.constant(0.0))
+    assert numbers(variables) == [3, 4]
+    step(tf.constant(1.0, tf.float64))
+    assert numbers(variables) == [0, 8]
+
+
+def test_adam_equals_its_definition():
+    variables, optimizer = make(kind="adam", rate=0.1)
+    mean, square, expected = np.zeros(2), np.zeros(2), np.array([3.0, 4.0])
+    for step in range(1, 6):
+        gradient = np.array([step, -3.0])
+        optimizer.step(loss_for(variables), items([gradient]))
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        corrected = mean / (1 - 0.9**step), square / (1 - 0.999**step)
+        expected -= 0.1 * corrected[0] / (corrected[1] ** 0.5 + 1e-7)
+    np.testing.assert_allclose(numbers(variables), expected, rtol=1e-5)
+
+
+def test_slots_exist_before_the_first_step_and_survive_a_checkpoint(tmp_path):
+    variables, optimizer = make(kind="adam")
+    count = len(optimizer.optimizer.variables)
+    optimizer.step(loss_for(variables), items([[3, -4]]))
+    assert len(optimizer.optimizer.variables) == count
+    path = tf.train.Checkpoint(x=optimizer).write(str(tmp_path / "x"))
+    others, other = make(kind="adam")
+    tf.train.Checkpoint(x=other).read(path).assert_consumed()
+    for ours, theirs in zip(
+        optimizer.optimizer.variables, other.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    for variable, value in zip(others, numbers(variables), strict=True):
+        variable.assign([value])
+    for _ in range(2):
+        optimizer.step(loss_for(variables), items([[1, 2]]))
+        other.step(loss_for(others), items([[1, 2]]))
+        assert numbers(variables) == numbers(others)
+
+
+def test_moves_its_own_variables_only():
+    variables, optimizer = make()
+    stranger = keras.Variable(tf.constant([2.0]))
+
+    def loss_fn(items):
+        loss, metrics = loss_for(variables)(items)
+        return loss * stranger.value[0], metrics
+
+    optimizer.step(loss_fn, items([[3, -4]]))
+    assert numbers([stranger]) == [2]
+    assert numbers(variables) == [0, 8]

@@ -1,0 +1,95 @@
+"""What the network sees of observations."""
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import preprocessing
+from agents.tools import spaces
+
+SPACE = gs.Dict(
+    {
+        "speed": gs.Box(-np.inf, np.inf, (2,), np.float64),
+        "camera": gs.Box(0, 255, (4, 4, 1), np.uint8),
+        "keys": gs.Tuple((gs.Discrete(5, start=3), gs.Box(-1, 1, ()))),
+    }
+)
+
+
+def make(enabled=True, **kwargs):
+    return preprocessing.Observations(spaces.spec(SPACE), enabled, **kwargs)
+
+
+def batch(*leading, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "camera": tf.constant(rng.integers(0, 256, [*leading, 4, 4, 1]), tf.uint8),
+        "keys": (
+            tf.constant(rng.integers(3, 8, leading), tf.int64),
+            tf.constant(rng.normal(2, 3, leading), tf.float32),
+        ),
+        "speed": tf.constant(rng.normal(-5, 10, [*leading, 2]), tf.float32),
+    }
+
+
+def test_floats_are_normalized_and_integers_pass_unchanged():
+    observations, data = make(), batch(8, 50)
+    observations.update(data, tf.ones([8, 50], tf.bool))
+    result = observations(data)
+    assert result["camera"] is data["camera"]
+    assert result["camera"].dtype == tf.uint8
+    assert result["keys"][0] is data["keys"][0]
+    for leaf in (result["speed"], result["keys"][1]):
+        flat = leaf.numpy().reshape(400, -1)
+        np.testing.assert_allclose(flat.mean(0), 0, atol=1e-5)
+        np.testing.assert_allclose(flat.std(0), 1, rtol=1e-2)
+
+
+def test_results_are_clipped_at_five_deviations():
+    observations, data = make(), batch(4, 100)
+    observations.update(data, tf.ones([4, 100], tf.bool))
+    far = {**data, "speed": data["speed"] * 1000}
+    assert np.abs(observations(far)["speed"]).max() == 5
+
+
+def test_disabled_normalization_changes_and_stores_nothing():
+    observations, data = make(enabled=False), batch(3)
+    observations.update(data, tf.ones([3], tf.bool))
+    result = observations(data)
+    tf.nest.map_structure(np.testing.assert_array_equal, result, data)
+    assert list(observations.persistent) == []
+    assert not observations.variables
+
+
+def test_padding_does_not_count():
+    mask = tf.sequence_mask([3, 5, 1], 5)
+    data = batch(3, 5)
+    spoilt = tf.nest.map_structure(
+        lambda x: tf.where(
+            tf.reshape(mask, [3, 5, *[1] * (x.shape.rank - 2)]), x, tf.cast(99, x.dtype)
+        ),
+        data,
+    )
+    observations, expected = make(), make()
+    observations.update(spoilt, mask)
+    expected.update(data, mask)
+    for one, other in zip(observations.variables, expected.variables, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_acting_learns_nothing():
+    observations, data = make(), batch(6)
+    observations.update(data, tf.ones([6], tf.bool))
+    before = [x.numpy().tolist() for x in observations.variables]
+    observations(batch(6, seed=1))
+    assert [x.numpy().tolist() for x in observations.variables] == before
+
+
+def test_single_leaf_needs_no_structure():
+    specs = spaces.spec(gs.Box(-1, 1, (2,)))
+    observations = preprocessing.Observations(specs, True)
+    data = tf.constant([[1.0, 2.0], [3.0, 6.0]])
+    observations.update(data, tf.constant([True, True]))
+    result = observations(data)
+    half = 0.5**0.5
+    np.testing.assert_allclose(result, [[-half, -half], [half, half]], rtol=1e-6)

@@ -1,0 +1,120 @@
+"""Runs of the scripts, in processes of their own and in the one of the tests."""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Script:
+    """A running script, in a process group of its own as in a terminal."""
+
+    def __init__(self, name, *arguments):
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"agents.scripts.{name}", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    def wait(self, timeout=120):
+        """Wait for the end; return exit code, output and errors."""
+        output, errors = self.process.communicate(timeout=timeout)
+        return self.process.returncode, output, errors
+
+    def workers(self):
+        """Processes that it has started."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def signal(self, number):
+        """Send a signal to the group, as Ctrl-C does."""
+        os.killpg(self.process.pid, number)
+
+    def wait_for(self, condition, timeout=60):
+        """Wait until something is the case while the script runs."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if self.process.poll() is not None:
+                raise AssertionError(f"The script has ended: {self.wait()}.")
+            assert time.monotonic() < deadline, "It did not happen in time."
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def start():
+    """Start a script by name and arguments; it is killed when the test is over."""
+    running = []
+
+    def function(name, *arguments):
+        running.append(Script(name, *arguments))
+        return running[-1]
+
+    yield function
+    for script in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(script.process.pid, 9)
+        script.process.communicate()
+
+
+@pytest.fixture
+def run(start):
+    """Run a script to its end; returns exit code, output and errors."""
+    return lambda *arguments: start(*arguments).wait()
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Call `main` of a script here, which is quick; returns the same.
+
+    TensorFlow stays as it is, because other tests use it, too.
+    """
+    from agents.scripts import runs
+
+    monkeypatch.setattr(runs, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.syspath_prepend(str(HERE))
+
+    def function(script, *arguments):
+        capsys.readouterr()
+        code = script.main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return function
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """Make a run by the settings that differ from `debug`, with new weights."""
+    monkeypatch.syspath_prepend(str(HERE))
+
+    def function(*overrides):
+        from agents.scripts import configs, runs, train
+        from agents.tools import checkpoint
+
+        config = configs.load("debug", overrides)
+        agent = runs.algorithm(config, runs.describe(config))
+        train.prepare(tmp_path / "fresh", config)
+        checkpoints = checkpoint.Checkpoints(tmp_path / "fresh" / "checkpoints")
+        checkpoints.save(0, agent.persistent(), {"step": 0, "phase": 0})
+        return tmp_path / "fresh"
+
+    return function
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """Finished run of the config `debug` with what it printed."""
+    logdir = tmp_path_factory.mktemp("trained")
+    script = Script("train", "--config", "debug", "--logdir", logdir, "--timestamp", 1)
+    code, output, errors = script.wait()
+    assert code == 0, errors
+    return logdir / "1-debug", output, errors

@@ -1,0 +1,93 @@
+"""Environments that the tests of scripts name by `module:function`."""
+
+import sys
+
+import gymnasium
+import numpy as np
+
+
+class Counting(gymnasium.Env):
+    """Observes the number of steps of its episode and a random number."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}
+
+    def __init__(self, length=10, render_mode=None):
+        self.observation_space = gymnasium.spaces.Box(-1e3, 1e3, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.render_mode = render_mode
+        self._length, self._steps, self._total = length, 0, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self._steps += 1
+        self._total += 1
+        return self._observation(), 1.0, self._steps == self._length, False, {}
+
+    def _observation(self):
+        return np.array([self._steps, self.np_random.uniform()], np.float32)
+
+    def render(self):
+        """Picture with odd sides whose brightness is the number of steps."""
+        assert "tensorflow" not in sys.modules
+        return np.full((61, 91, 3), 40 + 4 * self._steps, np.uint8)
+
+
+def counting(render_mode=None, length=10):
+    return Counting(length, render_mode=render_mode)
+
+
+def without_render_mode():
+    return Counting()
+
+
+def without_limit():
+    """Episodes that nothing ends for certain."""
+    return Counting()
+
+
+def draws_nothing(render_mode=None):
+    env = Counting(render_mode=render_mode)
+    env.render = lambda: None
+    return env
+
+
+def raises():
+    raise ZeroDivisionError("the constructor fails")
+
+
+def unsupported_space():
+    env = Counting()
+    env.observation_space = gymnasium.spaces.Text(10)
+    return env
+
+
+class Failing(Counting):
+    """Fails at step 15 of the run if its first episode had this seed."""
+
+    def __init__(self, seed, what):
+        super().__init__()
+        self._bad_seed, self._what, self._bad = seed, what, False
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self._bad, self._total = seed == self._bad_seed, 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if self._bad and self._total == 15:
+            if self._what == "reward":
+                reward = float("inf")
+            if self._what == "observation":
+                observation[1] = float("nan")
+            if self._what == "exception":
+                raise ZeroDivisionError("the step fails")
+        return observation, reward, *rest
+
+
+def failing(seed, what):
+    return Failing(seed, what)

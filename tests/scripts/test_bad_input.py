@@ -1,0 +1,259 @@
+"""What is wrong is said in one line, with exit code 2, before any process starts."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from agents.scripts import evaluate, train, visualize
+from agents.tools import config as config_
+from agents.tools import loop, processes
+
+HERE = "environments_for_tests"
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    """Make it an error to start a process."""
+
+    def fail(*_, **__):
+        raise AssertionError("A process is started.")
+
+    monkeypatch.setattr(processes, "Worker", fail)
+
+
+def refused(answer):
+    """The line of an answer that must be a refusal."""
+    code, output, errors = answer
+    assert (code, output) == (2, "")
+    assert errors.startswith("error: ")
+    assert errors.endswith("\n")
+    assert errors.count("\n") == 1, errors
+    return errors.strip()
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--config", "pendulun"],
+            "unknown config 'pendulun'; did you mean 'pendulum'",
+        ),
+        (["--config", "missing.yaml"], "cannot read config file missing.yaml"),
+        (["--set", "trian.steps=5"], "key 'trian.steps'; did you mean 'train'?"),
+        (["--set", "train.step=5"], "key 'train.step'; did you mean 'steps'?"),
+        (["--set", "train.steps"], "--set takes key=value, got 'train.steps'"),
+        (["--set", "train.steps=many"], "'train.steps' must be int, got 'many'"),
+        (["--set", "train.steps=0"], "'train.steps' must be positive, got 0"),
+        (["--set", "train.steps=[1"], "--set train.steps is not valid YAML"),
+        (["--set", "train.steps=!!python/name:os.system"], "a tag that is not allowed"),
+        (["--set", "algorithm.type=pop"], "'pop'; did you mean 'ppo'?"),
+        (["--set", "algorithm.rate=1"], "unknown config key 'algorithm.rate'"),
+        (["--set", "algorithm.network=tiny"], "tiny"),
+        (["--set", "environment.backend=worker"], "did you mean 'workers'?"),
+        (["--set", "environment.id=CartPol-v1"], "did you mean CartPole-v1"),
+        (["--set", "environment.id=missing:make"], "there is no module 'missing'"),
+        (["--set", f"environment.id={HERE}:cuonting"], "not found"),
+        (["--set", f"environment.id={HERE}:unsupported_space"], "Text(1, 10"),
+        (
+            *[["--set", f"environment.id={HERE}:counting"]],
+            "has no limit of episode length; set environment.max_length",
+        ),
+    ],
+)
+def test_wrong_arguments(call, tmp_path, arguments, message):
+    arguments = ["--config", "debug", "--logdir", tmp_path, *arguments]
+    if message.startswith("has no limit"):
+        arguments += ["--set", "environment.max_length=null"]
+    assert message in refused(call(train, *arguments))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train: [1, 2", "is not valid YAML in line 1"),
+        ("- train\n- steps\n", "is not a mapping of config keys"),
+        ("only text", "is not a mapping of config keys"),
+        ("\xff\xfe\x00", "is not valid YAML"),
+        ("trian: {steps: 5}", "unknown config key 'trian'; did you mean 'train'?"),
+        ("train: {step: 5}", "unknown config key 'train.step'; did you mean 'steps'?"),
+        ("train: 5", "config key 'train' must be a mapping, got 5"),
+        ("train: {steps: yes!}", "config key 'train.steps' must be int, got 'yes!'"),
+        ("seed: 1", "config key 'environment.id' is missing"),
+        ("seed: !!python/object/apply:os.system ['touch pwned']", "is not allowed"),
+        ("seed: !!python/object:agents.Agent {}", "a tag that is not allowed"),
+    ],
+)
+def test_wrong_config_file(call, tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(text)
+    line = refused(call(train, "--config", "own.yaml"))
+    assert "own.yaml" in line or "config key" in line
+    assert message in line
+    assert [path.name for path in tmp_path.iterdir()] == ["own.yaml"]
+
+
+def test_config_file_that_is_no_text(call, tmp_path):
+    (tmp_path / "own.yaml").write_bytes(b"\xff\xfe\x80")
+    line = refused(call(train, "--config", tmp_path / "own.yaml"))
+    assert "cannot read config file" in line
+
+
+@pytest.mark.usefixtures("no_process")
+def test_constructor_that_raises_shows_its_traceback(call, tmp_path):
+    arguments = ["--config", "debug", "--logdir", tmp_path]
+    code, output, errors = call(
+        train, *arguments, "--set", f"environment.id={HERE}:raises"
+    )
+    assert (code, output) == (2, "")
+    first, *rest = errors.splitlines()
+    assert first.startswith("error: Cannot construct environment")
+    assert "the constructor fails" in first
+    assert "Traceback (most recent call last):" in rest
+    assert any(line.endswith("in raises") for line in rest)
+    assert rest[-1] == "" or "ZeroDivisionError: the constructor fails" in rest[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_process")
+def test_log_directory_that_cannot_be_written(call, tmp_path, trained):
+    (tmp_path / "file").touch()
+    arguments = ["--config", "debug", "--logdir", tmp_path / "file"]
+    assert "cannot write to" in refused(call(train, *arguments))
+    arguments = ["--logdir", trained[0], "--outdir", tmp_path / "file"]
+    assert "cannot write to" in refused(call(visualize, *arguments))
+    if os.geteuid() != 0:  # Root may write everywhere.
+        (tmp_path / "directory").mkdir(mode=0o555)
+        arguments = ["--config", "debug", "--logdir", tmp_path / "directory"]
+        assert "cannot write to" in refused(call(train, *arguments))
+
+
+@pytest.mark.usefixtures("no_process")
+def test_resuming_with_another_config_prints_the_difference(call, trained):
+    run, _, _ = trained
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    arguments = ["--config", "debug", "--logdir", run.parent, "--timestamp", 1]
+    changes = ["--seed", 3, "--set", "algorithm.clip=0.5"]
+    line = refused(call(train, *arguments, *changes))
+    assert "seed: 0 -> 3" in line
+    assert "algorithm.clip: 0.2 -> 0.5" in line
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert after == before
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize("script", [evaluate, visualize])
+def test_run_that_cannot_be_loaded(script, call, fresh, trained, tmp_path):
+    extra = ["--outdir", tmp_path / "videos"] if script is visualize else []
+    line = refused(call(script, "--logdir", tmp_path / "missing", *extra))
+    assert "is not a run directory" in line
+    run, _, _ = trained
+    arguments = ["--logdir", run, *extra, "--checkpoint", "step-7"]
+    line = refused(call(script, *arguments))
+    assert "no checkpoint 'step-7'" in line
+    assert "there are step-000000000256, step-000000000512" in line
+    arguments = ["--logdir", run, *extra, "--num_episodes", 0]
+    assert "--num_episodes must be positive" in refused(call(script, *arguments))
+    run = fresh()
+    checkpoint = run / "checkpoints" / "step-000000000000"
+    data = checkpoint / "variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    line = refused(call(script, "--logdir", run, *extra))
+    assert f"checkpoint {checkpoint}" in line
+    (run / "checkpoints").rename(run / "elsewhere")
+    line = refused(call(script, "--logdir", run, *extra))
+    assert f"no checkpoint in {run / 'checkpoints'}" in line
+    assert not (tmp_path / "videos").exists()
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize("script", [train, evaluate, visualize])
+def test_checkpoint_of_another_network(script, call, fresh):
+    run = fresh()
+    run = run.rename(run.with_name("1-debug"))
+    values = config_.load(run / "config.yaml")
+    assert values["algorithm"]["network"]["layers"] != [5]
+    values["algorithm"]["network"]["layers"] = [5]
+    config_.dump(values, run / "config.yaml")
+    arguments = ["--logdir", run]
+    if script is train:
+        config = ["--config", run / "config.yaml", "--timestamp", 1]
+        arguments = ["--logdir", run.parent, "--quiet", *config]
+    if script is visualize:
+        arguments += ["--outdir", run / "videos"]
+    line = refused(call(script, *arguments))
+    assert "step-000000000000 does not fit this config" in line
+
+
+@pytest.mark.parametrize("what", ["reward", "observation"])
+def test_number_that_is_not_finite(call, tmp_path, what):
+    seed = loop.phase_seeds(0, 0, 4)[2]
+    code, output, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path, "--quiet"),
+        *("--set", f"environment.id={HERE}:failing"),
+        *("--set", f"environment.kwargs={{seed: {seed}, what: {what}}}"),
+    )
+    assert (code, output) == (1, "")
+    assert errors.startswith(f"error: stopped at step 60: Environment row 2: {what} ")
+    assert errors.endswith("is not finite.\n")
+    assert errors.count("\n") == 1
+    assert psutil.Process().children() == []
+
+
+def test_environment_that_raises(call, tmp_path):
+    seed = loop.phase_seeds(0, 0, 4)[3]
+    code, output, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path, "--quiet"),
+        *("--set", f"environment.id={HERE}:failing"),
+        *("--set", f"environment.kwargs={{seed: {seed}, what: exception}}"),
+    )
+    assert (code, output) == (1, "")
+    first, *rest = errors.splitlines()
+    assert first.startswith("error: Environment row 3: worker process ")
+    assert "last command: step" in first
+    assert "ZeroDivisionError: the step fails" in "\n".join(rest)
+    assert psutil.Process().children() == []
+
+
+def test_loss_that_is_not_finite(call, tmp_path):
+    code, output, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path, "--quiet"),
+        *("--set", "algorithm.learning_rate=1e30"),
+    )
+    assert (code, output) == (1, "")
+    assert errors.startswith("error: stopped at step 128: PPO's ")
+    assert "is not finite" in errors
+    assert errors.count("\n") == 1
+    assert psutil.Process().children() == []
+
+
+def test_worker_that_is_killed(start, tmp_path):
+    script = start(
+        "train",
+        *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
+        *("--set", "train.steps=100000000", "--set", "train.eval_every=4096"),
+    )
+    metrics = tmp_path / "1-debug" / "metrics.jsonl"
+    script.wait_for(lambda: metrics.exists() and metrics.stat().st_size)
+    workers = script.workers()
+    assert workers
+    victim = workers[-1]
+    start_time = time.monotonic()
+    victim.send_signal(signal.SIGKILL)
+    code, output, errors = script.wait(timeout=10)
+    assert time.monotonic() - start_time < 5
+    assert (code, output) == (1, "")
+    assert errors.startswith("error: Environment row")
+    assert f"worker process {victim.pid}" in errors
+    assert "killed by SIGKILL" in errors
+    assert errors.count("\n") == 1
+    gone, alive = psutil.wait_procs(workers, timeout=1)
+    assert alive == []

@@ -1,0 +1,85 @@
+import json
+import shutil
+
+import numpy as np
+
+from agents.scripts import configs, evaluate, runs
+from agents.tools import loop
+
+KEYS = ["episodes", "mean_return", "std_return", "mean_length", "step"]
+
+
+def result(answer):
+    """JSON of the last line of an answer, which must have succeeded."""
+    code, output, errors = answer
+    assert (code, errors) == (0, "")
+    return json.loads(output.splitlines()[-1])
+
+
+def test_last_line_is_json(trained, run):
+    values = result(run("evaluate", "--logdir", trained[0], "--num_episodes", 6))
+    assert list(values) == KEYS
+    assert values["episodes"] == 6
+    assert values["step"] == 512
+    assert 0 < values["mean_return"] == values["mean_length"] <= 40
+    assert values["std_return"] >= 0
+
+
+def test_checkpoint_and_seed_are_chosen(trained, call):
+    run, _, _ = trained
+    name = "step-000000000256"
+    arguments = ["--logdir", run, "--num_episodes", 5]
+    first = result(call(evaluate, *arguments, "--checkpoint", name))
+    assert first["step"] == 256
+    assert first == result(call(evaluate, *arguments, "--checkpoint", name))
+    sampled = [
+        result(call(evaluate, *arguments, "--stochastic", "--seed", seed))
+        for seed in (0, 1)
+    ]
+    assert sampled[0]["step"] == 512
+    assert sampled[0]["mean_return"] != sampled[1]["mean_return"]
+
+
+def test_default_is_twenty_episodes(trained, call):
+    assert result(call(evaluate, "--logdir", trained[0]))["episodes"] == 20
+
+
+def test_policy_is_frozen(trained, tmp_path, monkeypatch, call):
+    run = shutil.copytree(trained[0], tmp_path / "run")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    agents = []
+    build = runs.algorithm
+
+    def remember(*arguments):
+        agents.append(build(*arguments))
+        return agents[-1]
+
+    monkeypatch.setattr(runs, "algorithm", remember)
+    for arguments in ([], ["--stochastic"]):
+        result(call(evaluate, "--logdir", run, "--num_episodes", 4, *arguments))
+        agent = agents.pop()
+        config = configs.load(str(run / "config.yaml"))
+        restored = build(config, runs.describe(config), 4)
+        runs.restore(run, restored)
+        for name in ("observations", "rewards", "network"):
+            ours, theirs = agent.persistent()[name], restored.persistent()[name]
+            assert ours.variables
+            for a, b in zip(ours.variables, theirs.variables, strict=True):
+                np.testing.assert_array_equal(a, b)
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_every_row_contributes_its_first_episodes():
+    episodes = loop.Episodes(rows=2, episodes=3)
+    done = np.array([[True, False], [True, False], [True, True], [True, True]])
+    score = np.array([[1, 0], [2, 0], [3, 30], [4, 40]])
+    episodes.add({"done": done[:3], "score": score[:3], "length": score[:3]})
+    assert episodes.complete
+    assert sorted(episodes.scores) == [1, 2, 30]
+
+
+def test_number_of_episodes_must_be_positive(call):
+    code, output, errors = call(evaluate, "--logdir", "x", "--num_episodes", 0)
+    assert (code, output) == (2, "")
+    assert errors == "error: --num_episodes must be positive.\n"

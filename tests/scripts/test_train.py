@@ -1,0 +1,155 @@
+import json
+
+import numpy as np
+import pytest
+
+from agents.scripts import configs, train
+from agents.tools import config as config_
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_run_directory(trained):
+    run, _, _ = trained
+    assert {path.name for path in run.iterdir()} == {
+        "checkpoints",
+        "config.yaml",
+        "curve.png",
+        "evaluate",
+        "metrics.jsonl",
+        "timing.jsonl",
+        "train",
+        "versions.txt",
+    }
+    checkpoints = run / "checkpoints"
+    names = sorted(path.name for path in checkpoints.iterdir())
+    assert names == ["step-000000000256", "step-000000000512"]
+    for phase in ("train", "evaluate"):
+        assert list((run / phase).glob("events.out.tfevents.*"))
+    versions = (run / "versions.txt").read_text()
+    assert "\ntensorflow 2." in versions
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_output_shows_progress_and_the_next_commands(trained):
+    run, output, errors = trained
+    assert errors == ""
+    lines = output.splitlines()
+    assert lines[0] == "debug: ppo on CartPole-v1, 4 agents, seed 0"
+    assert lines[1] == f"Writing to {run}"
+    assert f"  agents evaluate --logdir {run}" in lines
+    assert f"  agents visualize --logdir {run} --outdir {run}/videos" in lines
+    assert sum("steps/s  return" in line for line in lines) == 4
+
+
+def test_reports(trained):
+    run, _, _ = trained
+    rows = read(run / "metrics.jsonl")
+    positions = [(row["phase"], row["step"]) for row in rows]
+    assert positions == [
+        ("train", 256),
+        ("evaluate", 256),
+        ("train", 512),
+        ("evaluate", 512),
+    ]
+    for row in rows:
+        assert {"score", "length", "episodes"} < set(row)
+        assert row["length"] <= 40
+        assert row["score"] == row["length"]  # CartPole pays one per step.
+        if row["phase"] == "train":
+            assert {"kl", "entropy", "value_loss", "learning_rate"} < set(row)
+        else:
+            assert row["episodes"] == 4
+        clock = ("second", "time", "date", "per_")
+        assert not [key for key in row if any(word in key for word in clock)]
+    timing = read(run / "timing.jsonl")
+    assert [(row["phase"], row["step"]) for row in timing] == positions
+    seconds = [row["seconds"] for row in timing]
+    assert seconds == sorted(seconds)
+    assert all(row["env_steps_per_second"] > 0 for row in timing)
+
+
+def test_config_file_of_a_run_repeats_it_quietly(trained, run, tmp_path):
+    original, _, _ = trained
+    path = original / "config.yaml"
+    arguments = ["--config", path, "--logdir", tmp_path, "--timestamp", 1, "--quiet"]
+    assert run("train", *arguments) == (0, "", "")
+    repeated = tmp_path / "1-debug"
+    assert (repeated / "config.yaml").read_bytes() == path.read_bytes()
+    metrics = (original / "metrics.jsonl").read_bytes()
+    assert (repeated / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_another_seed_gives_another_run(trained, run, tmp_path):
+    arguments = ["--logdir", tmp_path, "--timestamp", 1, "--seed", 1]
+    code, _, errors = run("train", "--config", "debug", *arguments)
+    assert (code, errors) == (0, "")
+    original, other = trained[0], tmp_path / "1-debug"
+    for ours, theirs in zip(
+        read(other / "metrics.jsonl"), read(original / "metrics.jsonl"), strict=True
+    ):
+        assert ours["step"] == theirs["step"]
+        if ours["phase"] == "train":
+            assert ours["value_loss"] != theirs["value_loss"]
+
+
+def test_debugging_gives_the_same_numbers(trained, run, tmp_path):
+    arguments = ["--logdir", tmp_path, "--timestamp", 1, "--debug", "--quiet"]
+    assert run("train", "--config", "debug", *arguments) == (0, "", "")
+    original, eager = trained[0], tmp_path / "1-debug"
+    for ours, theirs in zip(
+        read(eager / "metrics.jsonl"), read(original / "metrics.jsonl"), strict=True
+    ):
+        assert list(ours) == list(theirs)
+        assert ours.pop("phase") == theirs.pop("phase")
+        np.testing.assert_allclose(
+            list(ours.values()), list(theirs.values()), rtol=1e-5, atol=1e-5
+        )
+
+
+def test_new_directory_holds_the_complete_config(tmp_path):
+    config = configs.load("debug", ["train.steps=77"], seed=5)
+    train.prepare(tmp_path / "run", config)
+    values = config_.load(tmp_path / "run" / "config.yaml")
+    assert values == config_.to_dict(config)
+    assert values["train"]["steps"] == 77
+    assert values["seed"] == 5
+    train.prepare(tmp_path / "run", config)  # The same config may go on.
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "config.yaml",
+        "versions.txt",
+    ]
+
+
+def test_without_evaluation(call, tmp_path):
+    code, _, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
+        *("--set", "train.eval_episodes=0", "--set", "environment.backend=serial"),
+    )
+    assert (code, errors) == (0, "")
+    rows = read(tmp_path / "1-debug" / "metrics.jsonl")
+    assert [(row["phase"], row["step"]) for row in rows] == [
+        ("train", 256),
+        ("train", 512),
+    ]
+    assert (tmp_path / "1-debug" / "curve.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("plain"), "plain"),
+        (
+            ValueError(
+                "Graph execution error:\n\nFile x\n\nIt broke.\n\t [[{{node}}]]"
+            ),
+            "It broke.",
+        ),
+        (ValueError("{{function_node __x}} It broke. [Op:Check] name: "), "It broke."),
+    ],
+)
+def test_reason_of_an_error(error, line):
+    assert train._reason(error) == line

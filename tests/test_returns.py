@@ -1,0 +1,178 @@
+"""Returns and advantages: numbers worked by hand, and identities."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents import returns
+
+DISCOUNT = 0.9
+
+
+def tensors(*arrays):
+    kinds = {"b": tf.bool, "f": tf.float32, "i": tf.float32}
+    arrays = [np.asarray(array) for array in arrays]
+    return [tf.constant(array, kinds[array.dtype.kind]) for array in arrays]
+
+
+def random_batch(rng, rows=3, length=11, ends=0.3):
+    """Rewards, values, next values and ends of rows with several episodes each."""
+    reward, value, bootstrap = rng.normal(size=(3, rows, length))
+    done = rng.random((rows, length)) < ends
+    done[:, -1] = True
+    bootstrap *= done & (rng.random((rows, length)) < 0.5)
+    reward, value, bootstrap, done = tensors(reward, value, bootstrap, done)
+    next_value = returns.next_values(value, done, bootstrap)
+    return reward, value, next_value, done
+
+
+def slow_advantage(reward, value, next_value, done, discount, lambda_):
+    """Definition as a sum over the rest of the episode, in float64."""
+    reward, value, next_value = (
+        np.asarray(x, np.float64) for x in (reward, value, next_value)
+    )
+    result = np.zeros_like(reward)
+    for row, start in np.ndindex(*reward.shape):
+        weight = 1.0
+        for step in range(start, reward.shape[1]):
+            error = reward[row, step] + discount * next_value[row, step]
+            result[row, start] += weight * (error - value[row, step])
+            if done[row, step]:
+                break
+            weight *= discount * lambda_
+    return result
+
+
+def test_next_values_by_hand():
+    value, bootstrap = [[1.0, 2, 3, 4, 5]], [[9.0, 0, 9, 7, 8]]
+    done = [[False, True, False, True, True]]
+    result = returns.next_values(*tensors(value, done, bootstrap))
+    assert result.numpy().tolist() == [[2, 0, 4, 7, 8]]
+
+
+def test_monte_carlo_return_by_hand():
+    reward = [[1.0, 2, 3], [1, 1, 1]]
+    done = [[False, False, True], [True, False, True]]
+    reward, done, zeros = tensors(reward, done, np.zeros([2, 3]))
+    result = returns.lambda_return(reward, zeros, done, 0.5, 1.0)
+    np.testing.assert_allclose(result, [[2.75, 3.5, 3], [1, 1.5, 1]])
+
+
+def test_advantage_by_hand():
+    reward, value = [[1.0, 2.0, 3.0]], [[0.5, 1.0, -1.0]]
+    done, bootstrap = [[False, False, True]], [[0.0, 0.0, 10.0]]
+    reward, value, done, bootstrap = tensors(reward, value, done, bootstrap)
+    next_value = returns.next_values(value, done, bootstrap)
+    # Errors: 1 + .9 * 1 - .5 = 1.4; 2 - .9 - 1 = .1; 3 + 9 + 1 = 13.
+    result = returns.advantage(reward, value, next_value, done, 0.9, 0.5)
+    np.testing.assert_allclose(result, [[4.0775, 5.95, 13.0]], rtol=1e-6)
+    # Returns mix half of the value and half of what follows: 3 + 9 = 12;
+    # 2 + .9 * (.5 * -1 + .5 * 12) = 6.95; 1 + .9 * (.5 * 1 + .5 * 6.95) = 4.5775.
+    result = returns.lambda_return(reward, next_value, done, 0.9, 0.5)
+    np.testing.assert_allclose(result, [[4.5775, 6.95, 12.0]], rtol=1e-6)
+
+
+def test_terminated_and_truncated_differ_by_the_bootstrap_exactly():
+    reward, value, done = tensors(
+        [[1.0, 1.0, 1.0]], [[3.0, 4.0, 5.0]], [[False, False, True]]
+    )
+    results = []
+    for last in (0.0, 20.0):
+        (bootstrap,) = tensors([[0.0, 0.0, last]])
+        next_value = returns.next_values(value, done, bootstrap)
+        results.append(
+            returns.advantage(reward, value, next_value, done, 0.5, 1.0).numpy()
+        )
+    difference = results[1] - results[0]
+    np.testing.assert_allclose(difference, [[2.5, 5.0, 10.0]])
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.3, 0.95, 1.0])
+def test_parallel_sum_equals_the_definition(lambda_):
+    rng = np.random.default_rng(0)
+    for length in (1, 2, 3, 8, 13):
+        batch = random_batch(rng, length=length)
+        result = returns.advantage(*batch, DISCOUNT, lambda_)
+        expected = slow_advantage(*batch, DISCOUNT, lambda_)
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_lambda_one_is_the_discounted_return_minus_the_value():
+    reward, value, next_value, done = random_batch(np.random.default_rng(1))
+    advantage = returns.advantage(reward, value, next_value, done, DISCOUNT, 1.0)
+    expected = np.zeros(reward.shape)
+    for row in range(reward.shape[0]):
+        following = 0.0
+        for step in reversed(range(reward.shape[1])):
+            after = next_value[row, step] if done[row, step] else following
+            following = reward[row, step] + DISCOUNT * after
+            expected[row, step] = following
+    np.testing.assert_allclose(advantage, expected - value, atol=1e-5)
+    result = returns.lambda_return(reward, next_value, done, DISCOUNT, 1.0)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def test_lambda_zero_is_the_one_step_error():
+    reward, value, next_value, done = random_batch(np.random.default_rng(2))
+    target = reward + DISCOUNT * next_value
+    advantage = returns.advantage(reward, value, next_value, done, DISCOUNT, 0.0)
+    np.testing.assert_allclose(advantage, target - value, atol=1e-6)
+    result = returns.lambda_return(reward, next_value, done, DISCOUNT, 0.0)
+    np.testing.assert_allclose(result, target, atol=1e-6)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_advantage_is_lambda_return_minus_value(lambda_):
+    reward, value, next_value, done = random_batch(np.random.default_rng(3))
+    advantage = returns.advantage(reward, value, next_value, done, DISCOUNT, lambda_)
+    result = returns.lambda_return(reward, next_value, done, DISCOUNT, lambda_)
+    np.testing.assert_allclose(advantage, result - value, atol=1e-5)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_concatenated_episodes_equal_each_alone(lambda_):
+    rng = np.random.default_rng(4)
+    parts = [random_batch(rng, length=length, ends=0.0) for length in (4, 1, 7)]
+    whole = [tf.concat(tensors, 1) for tensors in zip(*parts, strict=True)]
+
+    def advantage(reward, value, next_value, done):
+        return returns.advantage(reward, value, next_value, done, DISCOUNT, lambda_)
+
+    def lambda_return(reward, _, next_value, done):
+        return returns.lambda_return(reward, next_value, done, DISCOUNT, lambda_)
+
+    for function in (advantage, lambda_return):
+        alone = tf.concat([function(*part) for part in parts], 1)
+        np.testing.assert_allclose(function(*whole), alone, atol=1e-5)
+
+
+def test_steps_behind_an_end_contribute_nothing():
+    reward, value, next_value, done = random_batch(np.random.default_rng(5), ends=0.0)
+    end = tf.one_hot([4] * 3, 11, True, False, dtype=tf.bool)
+    done = done | end
+    result = returns.advantage(reward, value, next_value, done, DISCOUNT, 0.95)
+    padded = [
+        tf.concat([x[:, :5], 1e6 * tf.ones_like(x[:, 5:])], 1)
+        for x in (reward, value, next_value)
+    ]
+    changed = returns.advantage(*padded, done, DISCOUNT, 0.95)
+    np.testing.assert_array_equal(result[:, :5], changed[:, :5])
+
+
+def test_value_of_constant_reward_without_end():
+    """A perfect value function has no advantage, and its return is itself."""
+    reward = tf.ones([1, 8])
+    value = tf.fill([1, 8], 10.0)
+    done = tf.one_hot([7], 8, True, False, dtype=tf.bool)
+    next_value = returns.next_values(value, done, value)
+    for lambda_ in (0.0, 0.9, 1.0):
+        advantage = returns.advantage(reward, value, next_value, done, 0.9, lambda_)
+        np.testing.assert_allclose(advantage, np.zeros([1, 8]), atol=1e-5)
+
+
+def test_discount_and_lambda_may_be_tensors():
+    batch = random_batch(np.random.default_rng(6))
+    constants = returns.advantage(*batch, 0.9, 0.8)
+    function = tf.function(returns.advantage, autograph=False)
+    result = function(*batch, tf.constant(0.9), tf.constant(0.8))
+    np.testing.assert_allclose(result, constants, atol=1e-6)

@@ -1,0 +1,90 @@
+"""Values of hyperparameters over environment steps."""
+
+import pytest
+import tensorflow as tf
+
+from agents.tools import schedules
+
+
+def value(kind, start, end, step, over=1000.0):
+    schedule = schedules.Schedule(kind, start, end, over)
+    result = schedules.value(schedule, tf.constant(step, tf.int64))
+    assert result.dtype == tf.float32
+    return float(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "expected"),
+    [
+        ("linear", 0, 8.0),
+        ("linear", 250, 6.5),
+        ("linear", 500, 5.0),
+        ("linear", 1000, 2.0),
+        ("cosine", 0, 8.0),
+        ("cosine", 250, 5 + 3 * 2**-0.5),
+        ("cosine", 500, 5.0),
+        ("cosine", 750, 5 - 3 * 2**-0.5),
+        ("cosine", 1000, 2.0),
+        ("exponential", 0, 8.0),
+        ("exponential", 250, 8 / 2**0.5),
+        ("exponential", 500, 4.0),
+        ("exponential", 1000, 2.0),
+    ],
+)
+def test_values(kind, step, expected):
+    assert value(kind, 8.0, 2.0, step) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", schedules.Schedule.TYPES)
+def test_value_stays_at_the_end(kind):
+    for step in (1000, 1001, 10**12):
+        assert value(kind, 3e-4, 1e-5, step) == pytest.approx(1e-5, rel=1e-5)
+
+
+def test_linear_schedule_reaches_zero_exactly():
+    assert value("linear", 3e-4, 0.0, 10**6, over=1e6) == 0.0
+    assert value("linear", 3e-4, 0.0, 10**6 - 2048, over=1e6) > 0.0
+
+
+@pytest.mark.parametrize("kind", schedules.Schedule.TYPES)
+def test_schedules_may_rise_and_are_monotonic(kind):
+    values = [value(kind, 0.1, 10.0, step) for step in range(0, 1001, 50)]
+    assert values == sorted(values)
+    assert len(set(values)) == len(values)
+
+
+def test_constants_stay_what_they_are():
+    assert schedules.value(0.5, tf.constant(3)) == 0.5
+    assert isinstance(schedules.value(0.5, tf.constant(3)), float)
+
+
+def test_works_in_the_graph_with_a_variable_in_one_trace():
+    schedule = schedules.Schedule("linear", 1.0, 0.0, 10)
+    step = tf.Variable(0, dtype=tf.int64)
+    function = tf.function(lambda: schedules.value(schedule, step), autograph=False)
+    values = []
+    for _ in range(4):
+        values.append(float(function()))
+        step.assign_add(3)
+    assert values == pytest.approx([1.0, 0.7, 0.4, 0.1])
+    assert function.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("quadratic", 1, 0, 10), "quadratic.*linear"),
+        (("linear", 1, 0, 0), "positive number of steps"),
+        (("linear", 1, 0, -5), "positive number of steps"),
+        (("exponential", 1, 0, 10), "positive ends"),
+        (("exponential", -1, 1, 10), "positive ends"),
+    ],
+)
+def test_impossible_schedules_raise(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        schedules.Schedule(*arguments)
+
+
+def test_form_in_config_files():
+    schedule = schedules.Schedule("linear", 3e-4, 0, 1e6)
+    assert schedule.to_dict() == {"type": "linear", "from": 3e-4, "to": 0, "over": 1e6}

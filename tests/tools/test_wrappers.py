@@ -1,0 +1,289 @@
+"""Environments in other processes, and the wrappers."""
+
+import sys
+import threading
+import time
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+
+from agents.tools import mocks, processes, wrappers
+
+pytestmark = pytest.mark.timeout(30)
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class Custom(mocks.MockEnvironment):
+    """Mock with something to read and to call."""
+
+    answer = 42
+    lock = property(lambda self: threading.Lock())
+
+    def add(self, x, y=1):
+        return x + y
+
+    def fail(self):
+        raise KeyError("inner")
+
+    def wait(self, seconds):
+        time.sleep(seconds)
+
+    def render(self):
+        return "picture"
+
+
+@pytest.fixture
+def external():
+    """Custom environment in another process."""
+    env = wrappers.ExternalProcess(lambda: Custom(durations=[3]), timeout=2)
+    yield env
+    env.close()
+    assert not psutil.Process().children()
+
+
+def test_external_process_steps_like_the_environment(external):
+    assert external.observation_space == Custom().observation_space
+    assert external.action_space == Custom().action_space
+    observation, info = external.reset(seed=1, options={})
+    assert observation.tolist() == [0, 0]
+    assert info == {}
+    action = external.action_space.sample()
+    observation, *rest = external.step(action)
+    assert observation.tolist() == [1, 1]
+    assert rest == [1.0, False, False, {}]
+
+
+def test_promises_wait_for_results(external):
+    promise = external.reset(blocking=False)
+    assert promise()[0].tolist() == [0, 0]
+    promise = external.step(np.zeros(1), blocking=False)
+    with pytest.raises(RuntimeError, match="promise"):
+        external.step(np.zeros(1))
+    assert promise()[0].tolist() == [1, 1]
+    assert promise()[0].tolist() == [1, 1]
+    assert external.step(np.zeros(1))[0].tolist() == [2, 2]
+
+
+def test_attributes_and_calls_are_forwarded(external):
+    assert external.answer == 42
+    assert external.call("add", 1)() == 2
+    assert external.call("add", 1, y=5)() == 6
+    assert external.render() == "picture"
+    for name in ("missing", "lock", "add", "_private"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(external, name)
+    assert not hasattr(external, "other")
+    assert external.answer == 42
+
+
+def test_errors_of_the_environment_end_the_process(external):
+    external.reset()
+    with pytest.raises(processes.EnvProcessError, match="fail(.|\n)*KeyError: 'inner'"):
+        external.call("fail")()
+    assert not psutil.Process().children()
+    with pytest.raises(RuntimeError, match="closed"):
+        external.step(np.zeros(1))
+
+
+def test_calls_that_take_too_long_end_the_process(external):
+    with pytest.raises(processes.EnvProcessError, match="within 2 s.*wait"):
+        external.call("wait", 100)()
+    assert not psutil.Process().children()
+
+
+def test_starting_does_not_wait():
+    def construct():
+        time.sleep(1)
+        return Custom()
+
+    begin = time.monotonic()
+    envs = [wrappers.ExternalProcess(construct) for _ in range(4)]
+    assert time.monotonic() - begin < 1
+    for env in envs:
+        env.reset()
+    assert time.monotonic() - begin < 4
+    closing = [env.close(blocking=False) for env in envs]
+    for promise in closing:
+        promise()
+    assert not psutil.Process().children()
+
+
+def test_random_start_is_a_function_of_the_seed():
+    env = wrappers.RandomStart(mocks.MockEnvironment(durations=[100]), 10)
+    times = [int(env.reset(seed=seed)[0][0]) % 1000 for seed in range(100)]
+    assert set(times) == set(range(10))
+    assert times == [int(env.reset(seed=seed)[0][0]) % 1000 for seed in range(100)]
+
+
+def test_random_start_does_not_return_final_observations():
+    env = wrappers.RandomStart(mocks.MockEnvironment(durations=[2]), 10)
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        assert int(observation[0]) % 1000 < 2
+    with pytest.raises(ValueError, match="max_steps"):
+        wrappers.RandomStart(mocks.MockEnvironment(), 0)
+
+
+def test_frame_delta():
+    env = wrappers.FrameDelta(mocks.MockEnvironment(durations=[5]))
+    for episode in (0, 1):
+        observations = [env.reset()[0]]
+        observations += [env.step(np.zeros(1))[0] for _ in range(3)]
+        expected = [[1000 * episode] * 2, [1, 1], [1, 1], [1, 1]]
+        np.testing.assert_array_equal(observations, expected)
+
+
+def test_frame_delta_of_bytes_is_signed():
+    class Bytes(gymnasium.Env):
+        observation_space = spaces.Box(0, 255, (1,), np.uint8)
+        action_space = spaces.Discrete(2)
+        values = iter([200, 100])
+
+        def reset(self, *, seed=None, options=None):
+            return np.array([next(self.values)], np.uint8), {}
+
+        def step(self, action):
+            return np.array([next(self.values)], np.uint8), 0.0, False, False, {}
+
+    env = wrappers.FrameDelta(Bytes())
+    first, second = env.reset()[0], env.step(0)[0]
+    assert (first.item(), second.item()) == (200, -100)
+    assert env.observation_space.contains(first)
+    assert env.observation_space.contains(second)
+
+
+@pytest.mark.parametrize(("flatten", "shape"), [(False, (3, 2)), (True, (6,))])
+def test_frame_history(flatten, shape):
+    env = wrappers.FrameHistory(
+        mocks.MockEnvironment(durations=[9]), [0, 1, 3], flatten
+    )
+    assert env.observation_space.shape == shape
+    for episode in (0, 1000):
+        observations = [env.reset()[0]]
+        observations += [env.step(np.zeros(1))[0] for _ in range(5)]
+        expected = [[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 0], [4, 3, 1], [5, 4, 2]]
+        for actual, frames in zip(observations, expected, strict=True):
+            frames = np.repeat(np.array(frames) + episode, 2)
+            np.testing.assert_array_equal(actual, frames.reshape(shape))
+
+
+@pytest.mark.parametrize("indices", [[1, 2], [0, -1], []])
+def test_frame_history_needs_the_current_frame(indices):
+    with pytest.raises(ValueError, match="offsets"):
+        wrappers.FrameHistory(mocks.MockEnvironment(), indices)
+
+
+class Ranges(gymnasium.Env):
+    """Observes and rewards its action, within given bounds."""
+
+    def __init__(self, low=(-2.0, 0.0), high=(2.0, 10.0)):
+        low, high = np.array(low), np.array(high)
+        self.observation_space = self.action_space = spaces.Box(
+            low, high, dtype=np.float64
+        )
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return action, 1.0, False, False, {"action": action}
+
+
+def test_range_normalize_is_linear():
+    env = wrappers.RangeNormalize(Ranges())
+    unit = spaces.Box(-1, 1, (2,), np.float32)
+    assert env.observation_space == unit
+    assert env.action_space == unit
+    np.testing.assert_array_equal(env.reset()[0], [-1, -1])
+    for action, inner in [
+        ([-1, 1], [-2, 10]),
+        ([0, 0], [0, 5]),
+        ([0.5, -0.5], [1, 2.5]),
+    ]:
+        observation, _, _, _, info = env.step(np.array(action, np.float32))
+        np.testing.assert_array_equal(info["action"], inner)
+        np.testing.assert_array_equal(observation, np.array(action, np.float32))
+        assert observation.dtype == np.float32
+
+
+def test_range_normalize_has_three_states():
+    limited, unlimited = Ranges(), Ranges([-np.inf, 0], [np.inf, 1])
+    assert wrappers.RangeNormalize(unlimited).action_space == unlimited.action_space
+    same = wrappers.RangeNormalize(limited, False, False)
+    assert same.observation_space == limited.observation_space
+    assert same.reset()[0].tolist() == [-2, 0]
+    with pytest.raises(ValueError, match="not finite"):
+        wrappers.RangeNormalize(unlimited, observation=True)
+    with pytest.raises(ValueError, match="not finite"):
+        wrappers.RangeNormalize(gymnasium.make("CartPole-v1"), action=True)
+    largest = float(np.finfo(np.float32).max)
+    huge = Ranges([-largest, 0], [largest, 1])
+    assert wrappers.RangeNormalize(huge).action_space == huge.action_space
+
+
+def test_convert_to_32_bit():
+    env = wrappers.ConvertTo32Bit(Ranges())
+    assert env.observation_space.dtype == np.float32
+    assert env.reset()[0].dtype == np.float32
+    observation, reward, *_ = env.step(np.array([1.0, 2.0]))
+    assert observation.dtype == np.float32
+    assert reward.dtype == np.float32
+    assert env.step({"x": (3, np.zeros(2, np.int64))})[0]["x"][1].dtype == np.int32
+    for wrong in ([np.nan, 0.0], [0, np.inf], [0, 1e300]):
+        with pytest.raises(ValueError, match="not finite"):
+            env.step(np.array(wrong))
+
+
+class Old:
+    """Environment as of Gym 0.21."""
+
+    class Discrete:
+        n = 2
+
+    class Box:
+        low, high = np.zeros(1, np.float32), np.ones(1, np.float32)
+        dtype = np.dtype(np.float32)
+
+    def __init__(self, limited):
+        self.action_space = self.Discrete()
+        self.observation_space = self.Box()
+        self.limited = limited
+        self.seeds = []
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+
+    def reset(self):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        info = {"TimeLimit.truncated": True} if self.limited else {}
+        return np.ones(1, np.float32), 1.0, action == 1, info
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_old_gym(limited):
+    old = Old(limited)
+    env = wrappers.OldGym(old)
+    assert env.observation_space == spaces.Box(0, 1, (1,))
+    assert env.action_space == spaces.Discrete(2)
+    observation, info = env.reset(seed=3)
+    assert (observation.tolist(), info) == ([0], {})
+    env.reset()
+    assert old.seeds == [3]
+    assert env.step(0)[2:4] == (False, False)
+    assert env.step(1)[2:4] == (not limited, limited)
+    env.close()
+
+
+def test_new_environments_pass_through_old_gym():
+    inner = gymnasium.make("CartPole-v1")
+    env = wrappers.OldGym(inner)
+    expected = gymnasium.make("CartPole-v1").reset(seed=5)[0]
+    np.testing.assert_array_equal(env.reset(seed=5)[0], expected)
+    assert len(env.step(0)) == 5
+    assert env.observation_space is inner.observation_space
