@@ -31,7 +31,8 @@ class Sequences(tf.Module):
         tf.debugging.assert_less(
             position, self.length, "A sequence is longer than the memory."
         )
-        indices = tf.stack([rows, position], 1)
+        # Clipped so that the scatter does not fail first, with a message less clear.
+        indices = tf.stack([rows, tf.minimum(position, self.length - 1)], 1)
         tf.nest.map_structure(
             lambda variable, value: variable.scatter_nd_update(indices, value),
             self.data,

@@ -30,6 +30,8 @@ def minibatch_steps(
     """
     first = tf.nest.flatten(items)[0]
     count = first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
+    if size is not None and isinstance(count, int):
+        size = min(size, count)  # XLA checks the slices of loops that never run.
 
     def run(chosen, total):
         metrics = step(chosen)

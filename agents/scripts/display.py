@@ -19,7 +19,7 @@ class Display:
         self._logdir, self._config, self._quiet = logdir, config, quiet
         self._live = sys.stdout.isatty() and not quiet
         self._bar = None
-        self._last = time.perf_counter()
+        self._last = -float("inf")  # Of the line printed last; the first one at once.
 
     def __enter__(self) -> "Display":
         environment = self._config.environment

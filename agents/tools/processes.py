@@ -37,9 +37,6 @@ _NAMES = {STEP: "step", RESET: "reset", START: "start"}
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _ENVIRON = {**dict.fromkeys(_THREADS, "1"), "CUDA_VISIBLE_DEVICES": ""}
-# Many simulations side by side need more pages than the processor can look up: huge
-# ones make 32 HalfCheetah in a worker a fifth faster, for 4 MB of memory each.
-_TUNABLES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 _BOOT = """
 import sys
@@ -275,7 +272,7 @@ def run_child(descriptor: int):
 def _launch(descriptor: int, pass_fds: Sequence[int]) -> subprocess.Popen:
     """Start a fresh interpreter with the module search path of this one."""
     command = [sys.executable, "-c", _BOOT, str(descriptor), *map(str, sys.path)]
-    environ = {**_TUNABLES, **os.environ, **_ENVIRON}
+    environ = {**os.environ, **_ENVIRON}
     # Until the child ignores interrupts, which are the parent's to handle, block them.
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

@@ -320,7 +320,7 @@ def test_exception_in_the_main_thread_ends_everything(backend):
 @BACKENDS
 def test_interrupt_ends_everything_quietly(backend):
     script, found = run_script(backend, "time.sleep(100)")
-    for process in (script, *found):  # As from a terminal.
+    for process in (*found, script):  # As from a terminal.
         process.send_signal(signal.SIGINT)
     code, errors = finish(script, found)
     assert code != 0

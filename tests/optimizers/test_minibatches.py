@@ -96,15 +96,16 @@ def test_steps_happen_one_after_the_other():
     assert variable.numpy() == 4 * (2**10 - 1)
 
 
-def test_compiled_steps_are_the_same():
+@pytest.mark.parametrize("size", [3, 7, 20, None])
+def test_compiled_steps_are_the_same(size):
     variable = tf.Variable(0.0)
 
     def steps(x):
         def step(items):
-            variable.assign(variable * 0.9 + items[0])
+            variable.assign(variable * 0.9 + tf.reduce_sum(items))
             return {"value": tf.convert_to_tensor(variable)}
 
-        return optimizers.minibatch_steps(step, ("value",), x, 2, 3, SEED)
+        return optimizers.minibatch_steps(step, ("value",), x, 2, size, SEED)
 
     results = []
     for jit in (False, True):

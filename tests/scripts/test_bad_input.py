@@ -196,6 +196,7 @@ def test_number_that_is_not_finite(call, tmp_path, what):
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path, "--quiet"),
+        *("--set", "algorithm.jit=false"),
         *("--set", f"environment.id={HERE}:failing"),
         *("--set", f"environment.kwargs={{seed: {seed}, what: {what}}}"),
     )
@@ -211,6 +212,7 @@ def test_environment_that_raises(call, tmp_path):
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path, "--quiet"),
+        *("--set", "algorithm.jit=false"),
         *("--set", f"environment.id={HERE}:failing"),
         *("--set", f"environment.kwargs={{seed: {seed}, what: exception}}"),
     )
@@ -226,6 +228,7 @@ def test_loss_that_is_not_finite(call, tmp_path):
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path, "--quiet"),
+        *("--set", "algorithm.jit=false"),
         *("--set", "algorithm.learning_rate=1e30"),
     )
     assert (code, output) == (1, "")
@@ -240,20 +243,20 @@ def test_worker_that_is_killed(start, tmp_path):
         "train",
         *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
         *("--set", "train.steps=100000000", "--set", "train.eval_every=4096"),
+        *("--set", "algorithm.jit=false"),
     )
     metrics = tmp_path / "1-debug" / "metrics.jsonl"
     script.wait_for(lambda: metrics.exists() and metrics.stat().st_size)
     workers = script.workers()
     assert workers
     victim = workers[-1]
-    start_time = time.monotonic()
+    killed = time.monotonic()
     victim.send_signal(signal.SIGKILL)
-    code, output, errors = script.wait(timeout=10)
-    assert time.monotonic() - start_time < 5
-    assert (code, output) == (1, "")
-    assert errors.startswith("error: Environment row")
-    assert f"worker process {victim.pid}" in errors
-    assert "killed by SIGKILL" in errors
-    assert errors.count("\n") == 1
-    gone, alive = psutil.wait_procs(workers, timeout=1)
+    line = script.process.stderr.readline()
+    assert time.monotonic() - killed < 5
+    assert line.startswith("error: Environment row")
+    assert f"worker process {victim.pid}" in line
+    assert "killed by SIGKILL" in line
+    assert script.wait(timeout=20) == (1, "", "")
+    _, alive = psutil.wait_procs(workers, timeout=1)
     assert alive == []

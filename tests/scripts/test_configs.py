@@ -1,0 +1,82 @@
+import pytest
+
+from agents.environments import make
+from agents.scripts import configs
+from agents.tools import config as config_
+from agents.tools import spaces
+
+NAMES = ["pendulum", "cartpole", "reacher", "cheetah", "walker", "hopper", "ant"]
+NAMES += ["humanoid", "swimmer"]
+
+
+def test_experiments():
+    names = [*NAMES, *(f"{name}_clip" for name in NAMES), "cartpole_masked", "debug"]
+    assert set(configs.EXPERIMENTS) == set(names)
+
+
+@pytest.mark.parametrize("name", configs.EXPERIMENTS)
+def test_experiment_is_a_file_that_is_the_experiment(name, tmp_path):
+    config = configs.load(name)
+    assert config.name == name
+    assert config == configs.EXPERIMENTS[name]()
+    path = tmp_path / "other.yaml"
+    config_.dump(config, path)
+    assert configs.load(str(path)) == config
+    assert config_.load(path) == config_.to_dict(config)
+
+
+@pytest.mark.parametrize("name", configs.EXPERIMENTS)
+def test_environment_of_an_experiment(name):
+    environment = configs.load(name).environment
+    description = make.spaces_of(
+        environment.id, environment.max_length, environment.kwargs
+    )
+    assert description.max_length is not None
+    spaces.spec(description.observation_space)
+    spaces.spec(description.action_space)
+
+
+def test_settings_of_the_paper():
+    config = configs.load("cheetah")
+    assert config.environment.id == "HalfCheetah-v5"
+    assert config.train.steps == 10_000_000
+    algorithm = config.algorithm
+    assert (algorithm.memory, algorithm.objective) == ("episodes", "kl")
+    assert (algorithm.update_every, algorithm.epochs) == (25, 25)
+    assert (algorithm.learning_rate, algorithm.value_learning_rate) == (1e-4, 1e-3)
+    assert (algorithm.kl_target, algorithm.kl_cutoff_factor) == (0.01, 2)
+    assert configs.load("walker").algorithm.discount == 0.995
+    for name in NAMES:
+        assert configs.load(f"{name}_clip").algorithm.objective == "clip"
+
+
+def test_overrides_are_typed_by_their_fields():
+    overrides = ["train.steps=1e3", "algorithm.gae_lambda=1", "environment.id=7x"]
+    overrides += ["environment.num_workers=null", "environment.kwargs={a: [1, b]}"]
+    config = configs.load("debug", overrides, seed=9)
+    assert config.train.steps == 1000
+    assert isinstance(config.train.steps, int)
+    assert isinstance(config.algorithm.gae_lambda, float)
+    assert config.environment.id == "7x"
+    assert config.environment.num_workers is None
+    assert config.environment.kwargs == {"a": [1, "b"]}
+    assert config.seed == 9
+    assert configs.load("debug", ["seed=4"]).seed == 4
+    schedule = "algorithm.learning_rate={type: linear, from: 1.0, to: 0, over: 9}"
+    rate = configs.load("debug", [schedule]).algorithm.learning_rate
+    expected = {"type": "linear", "from": 1.0, "to": 0.0, "over": 9}
+    values = rate.to_dict()
+    assert {key: values[key] for key in expected} == expected
+    network = configs.load("debug", ["algorithm.network=gru"]).algorithm.network
+    assert network == configs.load("cartpole_masked").algorithm.network
+
+
+def test_part_of_a_config_is_completed_by_defaults(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("environment: {id: CartPole-v1}\nalgorithm: {discount: 0.5}\n")
+    config = configs.load(str(path), ["train.steps=5"])
+    assert config.name == "mine"
+    assert config.train.steps == 5
+    assert config.environment == configs.Environment("CartPole-v1")
+    cls = configs.algorithm_config("ppo")
+    assert config.algorithm == cls(discount=0.5)

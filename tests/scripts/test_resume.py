@@ -1,0 +1,146 @@
+"""Runs that are interrupted, in whatever way, end as if they had not been."""
+
+import json
+import random
+import signal
+import time
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+
+RUNS = {
+    "cartpole": ["--config", "debug", "--set", "train.steps=4096"],
+    "pendulum": [
+        *("--config", "pendulum", "--set", "environment.num_agents=10"),
+        *("--set", "train.steps=40000", "--set", "train.eval_every=4000"),
+    ],
+    "cheetah": [
+        *("--config", "cheetah", "--set", "environment.num_agents=10"),
+        *("--set", "environment.max_length=200", "--set", "train.eval_episodes=10"),
+        *("--set", "train.steps=40000", "--set", "train.eval_every=4000"),
+    ],
+}
+
+
+def train(start, logdir, name, *arguments):
+    """Start a run, or resume it."""
+    arguments = ["--logdir", logdir, "--timestamp", 1, *arguments]
+    return start("train", *RUNS[name], *arguments)
+
+
+def lines(run):
+    """Number of reports of a run so far."""
+    path = run / "metrics.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def variables(run):
+    """All variables of the newest checkpoint."""
+    newest = max((run / "checkpoints").glob("step-*"))
+    reader = tf.train.load_checkpoint(str(newest / "variables"))
+    names = reader.get_variable_to_shape_map()
+    return {name: reader.get_tensor(name) for name in sorted(names)}
+
+
+def state(run):
+    """State of the newest checkpoint, without wall time."""
+    newest = max((run / "checkpoints").glob("step-*"))
+    values = json.loads((newest / "state.json").read_text())
+    return {key: values[key] for key in ("step", "phase", "metrics")}
+
+
+def assert_same(resumed, whole):
+    """Same metrics byte by byte, and same checkpoint bit by bit."""
+    metrics = (whole / "metrics.jsonl").read_bytes()
+    assert (resumed / "metrics.jsonl").read_bytes() == metrics
+    assert state(resumed) == state(whole)
+    ours, theirs = variables(resumed), variables(whole)
+    assert list(ours) == list(theirs)
+    assert len(ours) > 20
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+def stop(script, run, number):
+    """Send a signal after some more reports; return how the script ended."""
+    goal = lines(run) + random.randint(1, 3)
+    script.wait_for(lambda: lines(run) >= goal)
+    workers = script.workers()
+    assert workers
+    time.sleep(random.uniform(0, 0.2))
+    if number == signal.SIGKILL:
+        script.process.kill()
+    else:
+        script.signal(number)
+    result = script.wait(timeout=600)
+    _, alive = psutil.wait_procs(workers, timeout=5)
+    assert alive == []
+    return result
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cartpole",
+        pytest.param("pendulum", marks=pytest.mark.slow),
+        pytest.param("cheetah", marks=pytest.mark.slow),
+    ],
+)
+def test_interrupted_run_ends_as_if_it_was_not(start, tmp_path, name):
+    script = train(start, tmp_path / "whole", name, "--quiet")
+    assert script.wait(timeout=600) == (0, "", "")
+    (whole,) = (tmp_path / "whole").iterdir()
+    logdir = tmp_path / "parts"
+    run = logdir / whole.name
+
+    script = train(start, logdir, name, "--quiet")
+    assert stop(script, run, signal.SIGKILL) == (-signal.SIGKILL, "", "")
+
+    code, output, errors = stop(train(start, logdir, name), run, signal.SIGINT)
+    assert (code, errors) == (130, "")
+    assert "\nStopping when this phase is over; Ctrl-C again stops at once." in output
+    assert output.splitlines()[-1] == (
+        f"Saved. To go on, repeat the command with --logdir {logdir} --timestamp 1"
+    )
+    assert state(run)["metrics"] == (run / "metrics.jsonl").stat().st_size
+
+    for _ in range(0 if name == "cartpole" else 2):
+        script = train(start, logdir, name, "--quiet")
+        assert stop(script, run, signal.SIGKILL) == (-signal.SIGKILL, "", "")
+
+    assert lines(run) < lines(whole)
+    code, output, errors = train(start, logdir, name).wait(timeout=600)
+    assert (code, errors) == (0, "")
+    assert "\nResuming at step " in output
+    assert_same(run, whole)
+
+
+def test_second_interrupt_stops_at_once(start, tmp_path):
+    run = tmp_path / "1-debug"
+    script = start(
+        "train",
+        *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1),
+        *("--set", "train.steps=1000000000", "--set", "train.eval_every=500000000"),
+        *("--set", "algorithm.jit=false"),
+    )
+    script.wait_for(lambda: list(run.glob("timing.jsonl")))
+    script.wait_for(lambda: len(script.workers()) > 0)
+    output = [script.process.stdout.readline() for _ in range(3)]
+    assert output[-1].startswith("train ")  # It is in the first phase.
+    workers = script.workers()
+    script.signal(signal.SIGINT)
+    while "Stopping when this phase is over" not in output[-1]:
+        output.append(script.process.stdout.readline())
+    assert script.process.poll() is None
+    script.signal(signal.SIGINT)
+    interrupted = time.monotonic()
+    code, rest, errors = script.wait(timeout=30)
+    assert time.monotonic() - interrupted < 10
+    assert (code, errors) == (130, "")
+    assert "Stopped at once. To go on, " in rest
+    assert lines(run) == 0
+    _, alive = psutil.wait_procs(workers, timeout=1)
+    assert alive == []
