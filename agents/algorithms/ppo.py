@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from agents import memories, networks, optimizers, preprocessing, returns
 from agents.networks.presets import NetworkConfig
-from agents.tools import algorithm, schedules, spaces
+from agents.tools import algorithm, conditional, schedules, spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,13 +204,13 @@ class PPO(algorithm.Algorithm):
         }
         self.memory.append(agent_indices, transition)
         if self._config.memory == "unrolls":
-            tf.cond(self.memory.full(), self._train, lambda: None)
+            conditional.when(self.memory.full(), self.train)
 
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
         """Keep the finished episodes; train when there are enough."""
         self.memory.end(agent_indices)
         if self._config.memory == "episodes":
-            tf.cond(self.memory.full(), self._train, lambda: None)
+            conditional.when(self.memory.full(), self.train)
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""
@@ -383,9 +383,6 @@ class PPO(algorithm.Algorithm):
         value_metrics, value_norm = self._optimizers[1].step(self.value_loss, items)
         norms = {"gradient_norm": norm, "value_gradient_norm": value_norm}
         return metrics | value_metrics | norms
-
-    def _train(self) -> None:
-        self.train()
 
     def _bootstrap(self, rows, next_observation, cut: tf.Tensor) -> tf.Tensor:
         """Values of the observations behind steps where data ends, else zero, `[K]`."""

@@ -4,12 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from agents.tools import spaces
+
 
 class Sequences(tf.Module):
     """Rows of transitions, each with its own length.
 
     Attributes:
-      data: Structure of variables `[rows, length, ...]`.
       lengths: Valid steps of each row, int32 `[rows]`; what is beyond is padding.
     """
 
@@ -17,13 +18,19 @@ class Sequences(tf.Module):
         """Allocate zeros for a structure of `tf.TensorSpec` of one transition."""
         super().__init__()
         self.rows, self.length = rows, length
-        self.data = tf.nest.map_structure(
+        # Plain dicts: those of Keras layers would be left out of checkpoints.
+        self._data = spaces.transform(
             lambda spec: tf.Variable(
                 tf.zeros([rows, length, *spec.shape], spec.dtype), trainable=False
             ),
             specs,
         )
         self.lengths = tf.Variable(tf.zeros([rows], tf.int32), trainable=False)
+
+    @property
+    def data(self) -> Any:
+        """Structure of variables `[rows, length, ...]`, in plain dicts and tuples."""
+        return spaces.transform(lambda variable: variable, self._data)
 
     def append(self, rows: tf.Tensor, transition: Any) -> None:
         """Add one step `[K, ...]` to rows, int32 `[K]`; a full row raises."""

@@ -11,23 +11,30 @@ class Unrolls(tf.Module):
     """Collects `length` steps of all rows, across episode ends, then is full.
 
     Same interface as `Episodes`. An unroll goes on when episodes end, so rows may hold
-    several of them. Nothing is kept in a checkpoint: phases begin with empty unrolls.
+    several of them. If an episode is cut off without an end, all rows begin anew.
+    Nothing is kept in a checkpoint: phases begin with empty unrolls.
     """
 
     def __init__(self, specs: Any, rows: int, length: int) -> None:
         super().__init__()
         self._unrolls = sequences.Sequences(specs, rows, length)
+        self._ended = tf.Variable(tf.zeros([rows], tf.bool), trainable=False)
         self.persistent = {}
 
     def append(self, rows: tf.Tensor, transition: Any) -> None:
         """Add one transition `[K, ...]` to rows."""
         self._unrolls.append(rows, transition)
+        self._ended.scatter_nd_update(rows[:, None], tf.zeros_like(rows, tf.bool))
 
     def clear(self, rows: tf.Tensor) -> None:
-        """Episodes begin: their unrolls go on."""
+        """Episodes begin: their unrolls go on if the last ones ended."""
+        running = tf.gather(self._unrolls.lengths, rows) > 0
+        running &= ~tf.gather(self._ended, rows)
+        tf.cond(tf.reduce_any(running), self.clear_data, lambda: None)
 
     def end(self, rows: tf.Tensor) -> None:
         """Episodes ended: their unrolls go on."""
+        self._ended.scatter_nd_update(rows[:, None], tf.ones_like(rows, tf.bool))
 
     def last_of_unroll(self, rows: tf.Tensor) -> tf.Tensor:
         """Whether the next step is the last of a row's unroll, bool `[K]`."""

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from agents.tools import algorithm as algorithm_
-from agents.tools import in_graph_batch_env
+from agents.tools import conditional, in_graph_batch_env
 
 
 def simulate(
@@ -52,7 +52,7 @@ def _simulate(
     training: bool,
     reset: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
-    tf.cond(reset, lambda: _do(batch_env.discontinue), lambda: None)
+    conditional.when(reset, batch_env.discontinue)
     arrays = [tf.TensorArray(x, steps) for x in (tf.bool, tf.float32, tf.int32)]
 
     def body(index, *arrays):
@@ -98,12 +98,8 @@ def _step(batch_env, algorithm, training: bool) -> tuple[tf.Tensor, ...]:
 
 def _for_rows(function, selected: tf.Tensor) -> None:
     """Call a function with the indices of the selected rows, if there are any."""
-    tf.cond(
-        tf.reduce_any(selected),
-        lambda: _do(function, tf.cast(tf.where(selected)[:, 0], tf.int32)),
-        lambda: None,
-    )
 
+    def call(selected):
+        function(tf.cast(tf.where(selected)[:, 0], tf.int32))
 
-def _do(function, *args) -> None:
-    function(*args)
+    conditional.when(tf.reduce_any(selected), call, selected)

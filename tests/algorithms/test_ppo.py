@@ -667,6 +667,19 @@ def test_policy_before_the_update_is_the_one_that_acted(name, memory):
     assert (agent.worst.numpy() < 1e-5).all()
 
 
+@pytest.mark.parametrize("memory", ["episodes", "unrolls"])
+def test_nothing_is_learned_across_a_forced_reset(memory):
+    envs = noise_batch(4, durations=((5,),), truncate=True)
+    config = settings("gru", memory=memory, update_every=4, chunk_length=2)
+    agent = make(envs, config, cls=Watched)
+    randomize(agent)
+    for steps in (3, 4, 17):
+        tools.simulate(envs, agent, steps, reset=True)
+    # What was cut off is forgotten, so 17 steps hold three updates or two.
+    assert agent.updates.numpy() == (3 if memory == "episodes" else 2)
+    assert (agent.worst.numpy() < 1e-5).all()
+
+
 class Recording(ppo.PPO):
     """Remembers which steps each gradient step is made of."""
 
@@ -875,3 +888,390 @@ def test_episode_longer_than_promised_raises():
     agent = make(envs, settings(), max_length=6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the memory"):
         tools.simulate(envs, agent, 9)
+
+
+# Preprocessing, checkpoints, and resuming.
+
+OBSERVATIONS = {
+    "discrete": gs.Discrete(5, start=-2),
+    "multi discrete": gs.MultiDiscrete([2, 3], start=[1, -1]),
+    "multi binary": gs.MultiBinary(3),
+    "bytes": gs.Box(0, 255, (5,), np.uint8),
+    "scalar": gs.Box(-np.inf, np.inf, ()),
+    "nested": gs.Dict(
+        {
+            "camera": gs.Box(0, 255, (8, 8, 1), np.uint8),
+            "rest": gs.Tuple((gs.Discrete(3), gs.Box(-1, 1, (2,), np.float64))),
+        }
+    ),
+}
+ACTIONS = {
+    "box": gs.Box(np.float32([-1, 0]), np.float32([3, 0.1])),
+    "scalar": gs.Box(-2.0, 5.0, ()),
+    "discrete": gs.Discrete(3, start=5),
+}
+
+
+class Sampled(gymnasium.Env):
+    """Observes samples of its space and checks that actions are in theirs."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self._time = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self._time += 1
+        return self.observation_space.sample(), 1.0, self._time == 3, False, {}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_spaces(observation, action):
+    spaces = OBSERVATIONS[observation], ACTIONS[action]
+    envs = batch(Sampled(*spaces), Sampled(*spaces))
+    network = networks.NetworkConfig(
+        convolutions=((4, 4, 4),), layers=(8,), shared=observation == "nested"
+    )
+    config = dataclasses.replace(settings(memory="unrolls"), network=network)
+    agent = make(envs, config, cls=Kept)
+    simulate_eagerly(envs, agent, 8)
+    data, mask = agent.memory.data()
+    for leaf, space in zip(
+        tf.nest.flatten(data["observation"]),
+        tf.nest.flatten(envs.observation),
+        strict=True,
+    ):
+        assert leaf.dtype == space.dtype  # Images are kept as bytes.
+    ppo.PPO.train(agent)
+    assert np.isfinite(agent.metrics.result()["policy_loss"])
+
+
+def test_other_action_spaces_are_refused():
+    spaces = gs.Box(-1, 1, (2,)), gs.MultiDiscrete([2, 2])
+    with pytest.raises(ValueError, match="not supported"):
+        ppo.PPO(*spaces, 1, 5, settings())
+
+
+def stored(agent, directory):
+    """All tensors of a checkpoint by name."""
+    name = checkpoint.Checkpoints(directory).save(0, agent.persistent(), {})
+    reader = tf.train.load_checkpoint(str(directory / name / "variables"))
+    return {
+        key: reader.get_tensor(key)
+        for key in reader.get_variable_to_shape_map()
+        if key != "_CHECKPOINTABLE_OBJECT_GRAPH"
+    }
+
+
+def assert_same(ours, theirs):
+    assert set(ours) == set(theirs)
+    for key, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[key], err_msg=key)
+
+
+PROGRAM = """
+import sys
+import gymnasium
+import numpy as np
+import tensorflow as tf
+from agents import networks
+from agents.algorithms import ppo
+from agents.tools import checkpoint
+box = gymnasium.spaces.Box
+spaces = box(-np.inf, np.inf, (3,)), box(-1, 1, (2,))
+network = networks.NetworkConfig(layers=(), recurrent="lstm", recurrent_units=6)
+agent = ppo.PPO(*spaces, 4, 6, ppo.Config(update_every=5, network=network), seed=9)
+checkpoint.Checkpoints(sys.argv[1]).restore(agent.persistent())
+observations = np.load(sys.argv[2])
+actions = [agent.perform(tf.range(4), tf.constant(x), False) for x in observations]
+np.save(sys.argv[3], np.stack(actions))
+"""
+
+
+def test_fresh_process_restores_everything_and_acts_the_same(tmp_path):
+    envs = noise_batch(4)
+    config = settings("lstm", chunk_length=20, learning_rate=1e-2)
+    agent = make(envs, config, max_length=6)
+    simulate_eagerly(envs, agent, 17)
+    agent.begin_episodes(tf.range(4))
+    tensors = stored(agent, tmp_path)
+    names = " ".join(tensors)
+    for part in (
+        "network",
+        "optimizers/0",
+        "optimizers/1",
+        "observations",
+        "rewards",
+        "memory/finished",
+        "generator",
+        "kl_penalty",
+        "steps",
+    ):
+        assert part in names
+    other = make(envs, config, seed=9)
+    checkpoint.Checkpoints(tmp_path).restore(other.persistent())
+    assert_same(stored(other, tmp_path / "other"), tensors)
+
+    observations = np.random.default_rng(0).normal(1, 3, [250, 4, 3])
+    np.save(tmp_path / "observations.npy", observations.astype(np.float32))
+    files = [str(tmp_path / name) for name in ("", "observations.npy", "actions.npy")]
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, *files],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    everyone = tf.range(4)
+    for observation, action in zip(np.load(files[1]), np.load(files[2]), strict=True):
+        expected = agent.perform(everyone, tf.constant(observation), False)
+        np.testing.assert_array_equal(action, expected)
+
+
+@pytest.mark.parametrize("name", ["dense", "gru"])
+def test_evaluation_changes_nothing_that_is_stored(name, tmp_path):
+    envs = noise_batch(4)
+    agent = make(envs, settings(name))
+    simulate_eagerly(envs, agent, 8)
+    before = stored(agent, tmp_path / "before")
+    tools.simulate(envs, agent, 20, training=False, reset=True)
+    assert_same(stored(agent, tmp_path / "after"), before)
+
+
+def test_evaluation_is_deterministic():
+    envs = noise_batch(4)
+    agent = make(envs, settings("gru"))
+    simulate_eagerly(envs, agent, 8)
+    scores = []
+    for _ in range(2):
+        envs.discontinue(tf.constant(loop.phase_seeds(0, 0, 4)))
+        scores.append(tools.simulate(envs, agent, 30, training=False)["score"])
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory"), [("dense", "episodes"), ("gru", "unrolls")]
+)
+def test_resumed_training_is_the_uninterrupted_one(name, memory, tmp_path):
+    def start(directory):
+        envs = noise_batch(4)
+        config = settings(
+            name,
+            memory=memory,
+            update_every=7,
+            normalize_rewards="return",
+            minibatch_size=12,
+            learning_rate=schedules.Schedule("linear", 1e-2, 0.0, 192),
+        )
+        agent = make(envs, config)
+        checkpoints = checkpoint.Checkpoints(tmp_path / directory)
+        schedule = loop.Schedule(192, 64, 5)
+        return agent, loop.Loop(envs, agent, schedule, 3, checkpoints)
+
+    def finished(reports):
+        return [(r.phase, r.step, r.metrics) for r in reports if r.finished]
+
+    agent, runner = start("whole")
+    expected = finished(runner.run())
+    assert len(expected) == 6
+    _, runner = start("parts")
+    reports = runner.run()
+    result = []
+    while len(result) < 3:
+        result += finished([next(reports)])
+    next(reports)  # Saves the third phase; what follows is lost.
+    other, runner = start("parts")
+    runner.restore()
+    assert result + finished(runner.run()) == expected
+    assert_same(stored(other, tmp_path / "a"), stored(agent, tmp_path / "b"))
+
+
+# Learning.
+
+
+class Endless(gymnasium.Env):
+    """Pays one per step; episodes of eight steps are cut off, or end."""
+
+    observation_space = gs.Box(-1, 1, (2,))
+    action_space = gs.Discrete(2)
+
+    def __init__(self, terminate):
+        self._terminate, self._time = terminate, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        self._time += 1
+        done = self._time == 8
+        flags = (done, False) if self._terminate else (False, done)
+        return self._observe(), 1.0, *flags, {}
+
+    def _observe(self):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+
+def seeded(envs):
+    envs.discontinue(tf.constant(loop.phase_seeds(0, 0, len(envs))))
+    return envs
+
+
+@pytest.mark.parametrize("memory", ["episodes", "unrolls"])
+def test_value_of_an_endless_reward(memory):
+    """One per step for ever is worth 1 / (1 - 0.98) = 50."""
+    values = []
+    for terminate in (False, True):
+        envs = seeded(batch(*(Endless(terminate) for _ in range(8))))
+        config = settings(
+            memory=memory,
+            unroll_length=32,
+            update_every=16,
+            objective="clip",
+            discount=0.98,
+            gae_lambda=0.95,
+            normalize_rewards="none",
+            normalize_observations=False,
+            epochs=10,
+            minibatch_size=64,
+            value_learning_rate=5e-3,
+        )
+        config = dataclasses.replace(
+            config, network=networks.NetworkConfig(layers=(32,), activation="tanh")
+        )
+        agent = make(envs, config, max_length=8)
+        tools.simulate(envs, agent, 32 * 8 * 10)
+        grid = np.random.default_rng(0).uniform(-1, 1, [200, 2])
+        observation = tf.constant(grid, tf.float32)
+        state = agent.network.initial_state(200)
+        values.append(agent.network.step(observation, state)[1].numpy())
+    assert np.abs(values[0] - 50).max() < 1
+    # Mean of (1 - 0.98^n) / 0.02 over the 1 to 8 remaining steps.
+    expected = np.mean([(1 - 0.98**n) / 0.02 for n in range(1, 9)])
+    assert abs(values[1].mean() - expected) < 1
+
+
+class Identity(gymnasium.Env):
+    """Pays for actions that equal the observation."""
+
+    def __init__(self, discrete):
+        self._discrete, self._time = discrete, 0
+        if discrete:
+            self.observation_space = gs.Discrete(4, start=2)
+            self.action_space = gs.Discrete(4, start=-1)
+        else:
+            self.observation_space = gs.Box(-1, 1, (1,))
+            self.action_space = gs.Box(np.float32([-3]), np.float32([1]))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        if self._discrete:
+            reward = float(action + 1 == self._target)
+        else:
+            reward = 1 - min(abs(float(action[0] + 1) / 2 - self._target), 1)
+        self._time += 1
+        return self._observe(), reward, self._time == 10, False, {}
+
+    def _observe(self):
+        if self._discrete:
+            self._target = int(self.np_random.integers(4))
+            return self._target + 2
+        self._target = self.np_random.uniform(-1, 1)
+        return np.array([self._target], np.float32)
+
+
+def score(envs, agent, steps):
+    """Mean score of whole episodes without training."""
+    result = tools.simulate(seeded(envs), agent, steps, training=False)
+    done = result["done"].numpy()
+    return result["score"].numpy()[done].mean()
+
+
+@pytest.mark.parametrize("memory", ["episodes", "unrolls"])
+@pytest.mark.parametrize("discrete", [True, False])
+def test_identity_is_learned(discrete, memory):
+    envs = batch(*(Identity(discrete) for _ in range(16)))
+    gate = 9.0
+    chance = mock_algorithm.MockAlgorithm(envs.action_space)
+    assert score(envs, chance, 100) < gate
+    steps = 480
+    config = ppo.Config(
+        memory=memory,
+        update_every=25,
+        unroll_length=16,
+        objective="kl" if memory == "episodes" else "clip",
+        epochs=6,
+        minibatch_size=64,
+        discount=0.5,
+        gae_lambda=0.5,
+        learning_rate=schedules.Schedule("linear", 1e-2, 0.0, steps * 16),
+        value_learning_rate=None,
+        jit=False,
+        network=networks.NetworkConfig(layers=(32,), activation="tanh"),
+    )
+    agent = make(envs, config, max_length=10)
+    assert score(envs, agent, 100) < gate
+    tools.simulate(seeded(envs), agent, steps)
+    assert score(envs, agent, 100) >= gate
+
+
+class Cue(gymnasium.Env):
+    """Shows which of two actions pays at the end, at the beginning only."""
+
+    observation_space = gs.Box(0, 1, (3,))
+    action_space = gs.Discrete(2)
+    delay = 8
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time, self._cue = 0, int(self.np_random.integers(2))
+        return np.float32([self._cue == 0, self._cue == 1, 0]), {}
+
+    def step(self, action):
+        self._time += 1
+        done = self._time > self.delay
+        reward = float(done and action == self._cue)
+        return np.float32([0, 0, self._time == self.delay]), reward, done, False, {}
+
+
+@pytest.mark.parametrize(
+    ("recurrent", "low", "high"),
+    [("gru", 0.95, 1.0), ("lstm", 0.95, 1.0), ("", 0.3, 0.7)],
+)
+def test_only_recurrent_networks_remember_the_cue(recurrent, low, high):
+    envs = batch(*(Cue() for _ in range(32)))
+    steps = 36 * 24
+    config = ppo.Config(
+        memory="unrolls",
+        unroll_length=36,
+        chunk_length=9,
+        objective="clip",
+        epochs=8,
+        minibatch_size=288,
+        discount=0.9,
+        gae_lambda=0.95,
+        entropy_coef=0.01,
+        clip_norm=0.5,
+        learning_rate=schedules.Schedule("linear", 1e-2, 0.0, steps * 32),
+        value_learning_rate=None,
+        normalize_observations=False,
+        jit=False,
+        network=networks.NetworkConfig(
+            layers=() if recurrent else (32,), recurrent=recurrent, recurrent_units=16
+        ),
+    )
+    agent = make(envs, config, max_length=9)
+    assert score(envs, agent, 90) < 0.7
+    tools.simulate(seeded(envs), agent, steps)
+    assert low <= score(envs, agent, 90) <= high

@@ -41,6 +41,26 @@ def test_unrolls_go_on_when_episodes_end_and_begin():
     assert memory.data()[0].numpy().tolist() == [[1, 3, 5], [2, 4, 6]]
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_all_rows_begin_anew_if_an_episode_is_cut_off(graph):
+    memory = make()
+    clear = tf.function(memory.clear, autograph=False) if graph else memory.clear
+    append(memory, [0, 1], [1, 2])
+    memory.end(rows(0, 1))
+    clear(rows(0, 1))
+    append(memory, [0, 1], [3, 4])
+    memory.end(rows(1))
+    clear(rows(0, 1))  # The episode of the first row did not end.
+    assert not memory.data()[1].numpy().any()
+    for step in range(3):
+        append(memory, [0, 1], [10 + step, 20 + step])
+    assert memory.full()
+    assert memory.data()[0].numpy().tolist() == [[10, 11, 12], [20, 21, 22]]
+    memory.clear_data()
+    clear(rows(0, 1))  # There is nothing left to be cut off.
+    assert not memory.full()
+
+
 def test_last_step_of_an_unroll_is_announced():
     memory = make()
     assert memory.last_of_unroll(rows(0, 1)).numpy().tolist() == [False, False]

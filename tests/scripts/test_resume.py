@@ -11,7 +11,10 @@ import pytest
 import tensorflow as tf
 
 RUNS = {
-    "cartpole": ["--config", "debug", "--set", "train.steps=4096"],
+    "cartpole": [
+        *("--config", "debug", "--set", "train.steps=4096"),
+        *("--set", "algorithm.memory=episodes", "--set", "algorithm.update_every=50"),
+    ],
     "pendulum": [
         *("--config", "pendulum", "--set", "environment.num_agents=10"),
         *("--set", "train.steps=40000", "--set", "train.eval_every=4000"),
