@@ -302,6 +302,15 @@ def cartpole_masked() -> Config:
     )
 
 
+def cartpole_masked_forward() -> Config:
+    """The same without a memory, which does not suffice; for comparison."""
+    config = cartpole_masked()
+    algorithm = dataclasses.replace(
+        config.algorithm, network=type(config.algorithm.network).preset("small")
+    )
+    return dataclasses.replace(config, algorithm=algorithm)
+
+
 def debug() -> Config:
     """Reach every line in seconds; learn nothing."""
     config = _clip("CartPole-v1", 512, unroll_length=32, epochs=2, network="small")
@@ -339,6 +348,7 @@ EXPERIMENTS = {
         humanoid_clip,
         swimmer_clip,
         cartpole_masked,
+        cartpole_masked_forward,
         debug,
     )
 }

@@ -54,12 +54,13 @@ class Display:
                 self._bar.task_ids[0],
                 completed=report.step,
                 phase=report.phase,
-                rate=f"{rate:,.0f} steps/s",
+                rate=f"{rate:,.0f} steps/s" if report.env_steps else "starting",
             )
         if report.finished:
             self.note(self._line(report, rate))
         elif not self._bar and time.perf_counter() - self._last > 5:
-            self.note(f"{report.phase:<8}  {report.step:>12,}  {rate:>9,.0f} steps/s")
+            speed = f"{rate:>9,.0f} steps/s" if report.env_steps else "starting"
+            self.note(f"{report.phase:<8}  {report.step:>12,}  {speed}")
         else:
             return
         self._last = time.perf_counter()

@@ -161,10 +161,13 @@ def read_config(logdir: str | pathlib.Path) -> configs.Config:
 
 def restore(logdir: str | pathlib.Path, agent: Any, name: str | None = None) -> dict:
     """Load a checkpoint of a run into its algorithm; returns the saved state."""
+    import tensorflow as tf
+
     from agents.tools import checkpoint
 
     checkpoints = checkpoint.Checkpoints(pathlib.Path(logdir) / "checkpoints")
     try:
         return checkpoints.restore(agent.persistent(), name)
     except checkpoint.CheckpointError as error:
+        tf.get_logger().setLevel("ERROR")  # Or it lists all that was not restored.
         raise RunError(str(error)) from error

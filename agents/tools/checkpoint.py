@@ -72,7 +72,7 @@ class Checkpoints:
             status.assert_consumed()
             return json.loads((path / "state.json").read_text())
         except (*_UNREADABLE, tf.errors.OpError) as error:
-            reason = str(error).strip().split("\n")[0]
+            reason = str(error).strip().split("\n")[0].partition(". Showing")[0]
             raise CheckpointError(
                 f"checkpoint {path} does not fit this config: {reason}"
             ) from error

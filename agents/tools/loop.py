@@ -102,6 +102,7 @@ class Loop:
         remaining = -(-remaining // (size * multiple)) * multiple
         steps = Steps(self._batch_env, self._algorithm, self._seeds(), True)
         start, scores, lengths = self.step, [], []
+        yield steps.report("train", self.step)
         while remaining:
             try:
                 result = steps.run(remaining)

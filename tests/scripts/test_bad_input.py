@@ -171,23 +171,31 @@ def test_run_that_cannot_be_loaded(script, call, fresh, trained, tmp_path):
     assert not (tmp_path / "videos").exists()
 
 
-@pytest.mark.usefixtures("no_process")
-@pytest.mark.parametrize("script", [train, evaluate, visualize])
-def test_checkpoint_of_another_network(script, call, fresh):
+@pytest.fixture
+def mismatched(fresh):
+    """Run whose config has another network than its checkpoint."""
     run = fresh()
     run = run.rename(run.with_name("1-debug"))
     values = config_.load(run / "config.yaml")
     assert values["algorithm"]["network"]["layers"] != [5]
     values["algorithm"]["network"]["layers"] = [5]
     config_.dump(values, run / "config.yaml")
-    arguments = ["--logdir", run]
-    if script is train:
-        config = ["--config", run / "config.yaml", "--timestamp", 1]
-        arguments = ["--logdir", run.parent, "--quiet", *config]
-    if script is visualize:
-        arguments += ["--outdir", run / "videos"]
-    line = refused(call(script, *arguments))
-    assert "step-000000000000 does not fit this config" in line
+    return run
+
+
+@pytest.mark.usefixtures("no_process")
+def test_checkpoint_of_another_network(call, mismatched):
+    message = "step-000000000000 does not fit this config: Received incompatible"
+    config = ["--config", mismatched / "config.yaml", "--timestamp", 1, "--quiet"]
+    line = refused(call(train, "--logdir", mismatched.parent, *config))
+    assert message in line
+    arguments = ["--logdir", mismatched, "--outdir", mismatched / "videos"]
+    assert message in refused(call(visualize, *arguments))
+    assert not (mismatched / "videos").exists()
+
+
+def test_checkpoint_of_another_network_is_one_line_of_a_process(run, mismatched):
+    assert "does not fit" in refused(run("evaluate", "--logdir", mismatched))
 
 
 @pytest.mark.parametrize("what", ["reward", "observation"])

@@ -11,7 +11,7 @@ NAMES += ["humanoid", "swimmer"]
 
 def test_experiments():
     names = [*NAMES, *(f"{name}_clip" for name in NAMES), "cartpole_masked", "debug"]
-    assert set(configs.EXPERIMENTS) == set(names)
+    assert set(names) <= set(configs.EXPERIMENTS)
 
 
 @pytest.mark.parametrize("name", configs.EXPERIMENTS)

@@ -40,11 +40,17 @@ def lines(run):
 
 
 def variables(run):
-    """All variables of the newest checkpoint."""
+    """All variables of the newest checkpoint; padding of episodes is zero."""
     newest = max((run / "checkpoints").glob("step-*"))
     reader = tf.train.load_checkpoint(str(newest / "variables"))
     names = reader.get_variable_to_shape_map()
-    return {name: reader.get_tensor(name) for name in sorted(names)}
+    values = {name: reader.get_tensor(name) for name in sorted(names)}
+    suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
+    lengths = values.get(f"memory/finished/lengths{suffix}")
+    for name, value in values.items():
+        if name.startswith("memory/finished/_data/"):
+            value[np.arange(value.shape[1]) >= lengths[:, None]] = 0
+    return values
 
 
 def state(run):

@@ -84,6 +84,7 @@ def test_config_file_of_a_run_repeats_it_quietly(trained, run, tmp_path):
 
 def test_another_seed_gives_another_run(trained, call, tmp_path):
     arguments = ["--config", "debug", "--logdir", tmp_path, "--timestamp", 1]
+    arguments += ["--set", "algorithm.jit=false"]  # Starts faster.
     assert call(train, *arguments, "--seed", 1, "--quiet") == (0, "", "")
     original, other = trained[0], tmp_path / "1-debug"
     for ours, theirs in zip(
@@ -127,6 +128,7 @@ def test_without_evaluation(call, tmp_path):
         train,
         *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
         *("--set", "train.eval_episodes=0", "--set", "environment.backend=serial"),
+        *("--set", "algorithm.jit=false"),
     )
     assert (code, errors) == (0, "")
     rows = read(tmp_path / "1-debug" / "metrics.jsonl")

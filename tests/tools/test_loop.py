@@ -284,7 +284,8 @@ def test_state_of_the_caller_is_saved_after_it_got_the_report(tmp_path):
         state=lambda: {"reports": len(seen)},
     )
     for report in runner.run():
-        seen.append(report)
+        if report.finished:
+            seen.append(report)
     checkpoints = checkpoint.Checkpoints(tmp_path)
     assert checkpoints.names() == ["step-000000000004", "step-000000000008"]
     assert checkpoints.restore(agent.persistent()) == {
