@@ -18,7 +18,8 @@ class NormalHead(keras.layers.Layer):
 
     In a bounded box the distribution lives in [-1, 1]; samples are clipped to that
     and scaled to the bounds on their way to the environment, so that probabilities are
-    those of the unclipped samples.
+    those of the unclipped samples. In other boxes they are clipped to what bounds
+    there are.
     """
 
     def __init__(self, space: gymnasium.spaces.Box, config: NetworkConfig, seed: int):
@@ -40,8 +41,7 @@ class NormalHead(keras.layers.Layer):
             "log_std": tf.TensorSpec([size]),
         }
         self.sample_spec = tf.TensorSpec([size])
-        bounded = np.isfinite(space.low) & np.isfinite(space.high)
-        self._bounds = (space.low, space.high) if bounded.all() else None
+        self._bounded = space.is_bounded("both")
 
     def call(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Parameters of the distribution."""
@@ -55,12 +55,13 @@ class NormalHead(keras.layers.Layer):
 
     def action(self, sample: tf.Tensor) -> tf.Tensor:
         """Action of the space `[B, *shape]` for samples `[B, A]`."""
-        shape = [-1, *self._space.shape]
-        if self._bounds is None:
-            return tf.cast(tf.reshape(sample, shape), tf.float32)
-        low, high = (tf.constant(x, tf.float32) for x in self._bounds)
-        unit = tf.clip_by_value(tf.reshape(sample, shape), -1.0, 1.0)
-        return tf.clip_by_value(low + (unit + 1.0) / 2.0 * (high - low), low, high)
+        action = tf.reshape(sample, [-1, *self._space.shape])
+        low = tf.constant(self._space.low, tf.float32)
+        high = tf.constant(self._space.high, tf.float32)
+        if self._bounded:
+            unit = tf.clip_by_value(action, -1.0, 1.0)
+            action = low + (unit + 1.0) / 2.0 * (high - low)
+        return tf.clip_by_value(action, low, high)
 
 
 class CategoricalHead(keras.layers.Layer):

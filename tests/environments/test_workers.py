@@ -256,7 +256,8 @@ def test_workers_are_light_and_anonymous():
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Background jobs ignore it.
 import numpy as np
 import gymnasium
 from agents.environments import make
