@@ -72,7 +72,6 @@ def store(config: str, runs: dict[int, pathlib.Path]) -> None:
         "mean_of_seeds": statistics.mean(returns),
         "lowest_seed": min(returns),
         "finals": finals,
-        "seconds": {seed: seconds(run) for seed, run in runs.items()},
         "command": f"python benchmarks/learning.py {config} --seeds "
         + " ".join(map(str, runs)),
         "date": datetime.date.today().isoformat(),
@@ -83,11 +82,6 @@ def store(config: str, runs: dict[int, pathlib.Path]) -> None:
     names = [str(run) for run in runs.values()]
     command("plot", *names, "--outfile", str(folder / f"{config}.png"))
     print(f"{config}: {result['mean_of_seeds']:,.1f}, seeds {returns}", flush=True)
-
-
-def seconds(run: pathlib.Path) -> float:
-    """Duration of a whole run, evaluations included."""
-    return json.loads((run / "timing.jsonl").read_text().splitlines()[-1])["seconds"]
 
 
 if __name__ == "__main__":

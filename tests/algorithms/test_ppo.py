@@ -778,6 +778,37 @@ def test_no_learning_no_change():
     assert agent.kl_penalty.numpy() < 1
 
 
+@pytest.mark.parametrize("key", ["reward", "discounted", None])
+def test_statistics_are_those_of_the_valid_steps_of_all_updates(key):
+    names = {"reward": "reward", "discounted": "return", None: "none"}
+
+    class Collecting(ppo.PPO):
+        collected = []
+
+        def train(self):
+            data, mask = self.memory.data()
+            self.collected.append(tf.nest.map_structure(lambda x: x[mask], data))
+            super().train()
+
+    envs = noise_batch(4)
+    agent = make(envs, settings(normalize_rewards=names[key]), cls=Collecting)
+    simulate_eagerly(envs, agent, 14)
+    assert len(agent.collected) >= 2
+    (observations,) = agent.observations.persistent
+    for normalizer, name in ((observations, "observation"), (agent.rewards, key)):
+        if name is None:
+            assert normalizer.count.numpy() == 0
+            continue
+        samples = np.concatenate([data[name] for data in agent.collected])
+        samples = samples.astype(np.float64)
+        assert normalizer.count.numpy() == len(samples)
+        np.testing.assert_allclose(normalizer.mean, samples.mean(0), rtol=1e-5)
+        variance = samples.var(0, ddof=1)
+        if name != "observation":  # Rewards are not centered.
+            variance += samples.mean(0) ** 2
+        np.testing.assert_allclose(normalizer.std, variance**0.5, rtol=1e-5)
+
+
 def test_metrics_of_an_update():
     envs = noise_batch(4)
     agent = make(envs, settings())
