@@ -260,6 +260,12 @@ class PPO(algorithm.Algorithm):
         config = self._config
         rows, length = mask.shape
 
+        def clean(x):  # What old data is left in the padding must not overflow.
+            valid = tf.reshape(mask, [rows, length, *[1] * (x.shape.rank - 2)])
+            return tf.where(valid, x, tf.zeros_like(x))
+
+        data = tf.nest.map_structure(clean, data)
+
         def chunks(x):
             return tf.reshape(x, [-1, self._chunk, *x.shape[2:]])
 
@@ -307,7 +313,7 @@ class PPO(algorithm.Algorithm):
         )
         new = head.distribution(parameters)
         log_ratio = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
-        ratio = tf.exp(log_ratio)
+        ratio = tf.exp(tf.where(mask > 0, log_ratio, 0.0))
         gain = ratio * items["advantage"]
         kl = _mean(old.kl(new), mask)
         entropy = _mean(new.entropy(), mask)

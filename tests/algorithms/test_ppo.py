@@ -954,6 +954,20 @@ def test_episode_longer_than_promised_raises():
         simulate_eagerly(envs, agent, 9)
 
 
+def test_defaults_are_those_of_the_paper():
+    """Hafner et al. (2017), section 6, and the penalty of its section 3."""
+    config = ppo.Config()
+    assert (config.memory, config.update_every) == ("episodes", 25)
+    assert (config.epochs, config.minibatch_size) == (25, None)
+    assert (config.learning_rate, config.value_learning_rate) == (1e-4, 1e-3)
+    assert (config.objective, config.kl_target, config.kl_penalty) == ("kl", 0.01, 1)
+    assert (config.kl_cutoff_factor, config.kl_cutoff_coef) == (2, 1000)
+    assert (config.normalize_observations, config.normalize_rewards) == (True, "reward")
+    network = config.network
+    assert (network.layers, network.activation) == ((200, 100), "relu")
+    assert (network.shared, network.mean_activation) == (False, "tanh")
+
+
 # Preprocessing, checkpoints, and resuming.
 
 OBSERVATIONS = {
