@@ -3,10 +3,12 @@
 import argparse
 import datetime
 import importlib.metadata
+import os
 import pathlib
 import platform
 import re
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -220,9 +222,10 @@ class Training:
         parent = shlex.quote(str(self._logdir.parent))
         self._view.finished(
             [
-                f"agents evaluate --logdir {quoted}",
-                f"agents visualize --logdir {quoted} --outdir {quoted}/videos",
-                f"tensorboard --logdir {parent}",
+                f"{_program('agents')} evaluate --logdir {quoted}",
+                f"{_program('agents')} visualize --logdir {quoted} "
+                f"--outdir {quoted}/videos",
+                f"{_program('tensorboard')} --logdir {parent}",
             ]
         )
 
@@ -231,6 +234,14 @@ def _reason(error: Exception) -> str:
     """One line of an error, without what TensorFlow puts around it."""
     line = str(error).partition("\n\t [[")[0].strip().split("\n")[-1]
     return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)
+
+
+def _program(name: str) -> str:
+    """How to call a program of this installation from the working directory."""
+    if shutil.which(name):
+        return name
+    folder = pathlib.Path(os.path.relpath(sys.prefix)) / "bin"
+    return shlex.quote(str(folder / name))
 
 
 if __name__ == "__main__":
