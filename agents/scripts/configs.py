@@ -6,12 +6,11 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
+from agents.environments import make
 from agents.tools import config as config_
 
 ALGORITHMS = {"ppo": ("agents.algorithms.ppo", "PPO")}
 """Type to module, which holds the dataclass `Config`, and class."""
-
-BACKENDS = ("workers", "process", "serial")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +32,10 @@ class Environment:
     """Arguments of the environment's constructor."""
 
     def __post_init__(self) -> None:
-        if self.backend not in BACKENDS:
+        if self.backend not in make.BACKENDS:
             raise config_.ConfigError(
                 f"config key 'environment.backend' is {self.backend!r}; "
-                + config_.did_you_mean(self.backend, BACKENDS)
+                + config_.did_you_mean(self.backend, make.BACKENDS)
             )
         _positive(self, "environment", "num_agents", "num_workers", "max_length")
 

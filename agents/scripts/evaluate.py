@@ -1,6 +1,5 @@
 """Measure the return of a trained policy: `evaluate --logdir RUN`."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -14,19 +13,8 @@ from agents.scripts import runs
 @runs.reporting
 def main(argv: Sequence[str] | None = None) -> int:
     """Run episodes and print a summary; its last line is JSON."""
-    parser = argparse.ArgumentParser(prog="agents evaluate", description=__doc__)
-    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
-    parser.add_argument("--num_episodes", type=int, default=20, metavar="N")
-    parser.add_argument(
-        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
-    )
-    parser.add_argument(
-        "--stochastic", action="store_true", help="sample actions as in training"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the environments")
-    args = parser.parse_args(argv)
-    if args.num_episodes < 1:
-        raise runs.RunError("--num_episodes must be positive.")
+    parser = runs.episodes_parser("evaluate", __doc__, num_episodes=20)
+    args = runs.parse_episodes(parser, argv)
     result = evaluate(
         args.logdir, args.num_episodes, args.checkpoint, args.stochastic, args.seed
     )

@@ -1,5 +1,6 @@
 """Runs: how a config becomes environments and an algorithm, and what lies on disk."""
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -7,7 +8,7 @@ import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agents.environments import make
@@ -50,6 +51,33 @@ def reporting(main: Callable) -> Callable:
             return 130
 
     return wrapper
+
+
+def episodes_parser(
+    name: str, description: str | None, num_episodes: int
+) -> argparse.ArgumentParser:
+    """Command line of a script that runs episodes of a trained policy."""
+    parser = argparse.ArgumentParser(prog=f"agents {name}", description=description)
+    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser.add_argument("--num_episodes", type=int, default=num_episodes, metavar="N")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
+    )
+    parser.add_argument(
+        "--stochastic", action="store_true", help="sample actions as in training"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the environments")
+    return parser
+
+
+def parse_episodes(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> argparse.Namespace:
+    """Arguments of `episodes_parser`, checked."""
+    args = parser.parse_args(argv)
+    if args.num_episodes < 1:
+        raise RunError("--num_episodes must be positive.")
+    return args
 
 
 def start_tensorflow(debug: bool = False) -> None:

@@ -1,6 +1,5 @@
 """Film episodes of a trained policy: `visualize --logdir RUN --outdir OUT`."""
 
-import argparse
 import json
 import os
 import pathlib
@@ -15,20 +14,9 @@ from agents.scripts import configs, evaluate, runs
 @runs.reporting
 def main(argv: Sequence[str] | None = None) -> int:
     """Write one video per episode and `episodes.json`, and say where they are."""
-    parser = argparse.ArgumentParser(prog="agents visualize", description=__doc__)
-    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser = runs.episodes_parser("visualize", __doc__, num_episodes=3)
     parser.add_argument("--outdir", required=True, metavar="OUT", help="for the videos")
-    parser.add_argument("--num_episodes", type=int, default=3, metavar="N")
-    parser.add_argument(
-        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
-    )
-    parser.add_argument(
-        "--stochastic", action="store_true", help="sample actions as in training"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the environments")
-    args = parser.parse_args(argv)
-    if args.num_episodes < 1:
-        raise runs.RunError("--num_episodes must be positive.")
+    args = runs.parse_episodes(parser, argv)
     films = visualize(
         args.logdir,
         args.outdir,
