@@ -104,16 +104,53 @@ def batch(
       kwargs: Arguments of each environment.
       timeout: Seconds that a step may take if it is made in another process.
     """
+    make = constructor(id, max_length, kwargs)
+    return _batches(make, num_agents, backend, num_workers, timeout, 1)[0]
+
+
+def halves(
+    id: str | Callable[..., Any],
+    num_agents: int,
+    backend: str = "workers",
+    num_workers: int | None = None,
+    max_length: int | None = None,
+    kwargs: dict[str, Any] | None = None,
+    timeout: float | None = 60.0,
+) -> list[batch_env.Backend]:
+    """Two batches of half the agents each; arguments as for `batch`.
+
+    While one of them steps, the caller can compute the actions of the other one.
+    """
+    make = constructor(id, max_length, kwargs)
+    return _batches(make, num_agents, backend, num_workers, timeout, 2)
+
+
+def _batches(
+    make: Callable[[], Any],
+    num_agents: int,
+    backend: str,
+    num_workers: int | None,
+    timeout: float | None,
+    parts: int,
+) -> list[batch_env.Backend]:
+    """One or two batches with this many agents together."""
     if num_agents < 1:
         raise ValueError(f"Expected at least one agent, got {num_agents}.")
-    constructors = [constructor(id, max_length, kwargs)] * num_agents
-    if backend == "serial":
-        return serial.Serial(constructors)
-    if backend == "process":
-        envs = [wrappers.ExternalProcess(make, timeout) for make in constructors]
-        return batch_env.BatchEnv(envs, blocking=False)
+    if num_agents % parts:
+        raise ValueError(f"Expected an even number of agents, got {num_agents}.")
     if backend == "workers":
-        return workers.Workers(constructors, num_workers, timeout)
+        args = [make] * num_agents, num_workers, timeout
+        return workers.Workers.halves(*args) if parts == 2 else [workers.Workers(*args)]
+    size = num_agents // parts
+    firsts = range(0, num_agents, size)
+    if backend == "serial":
+        return [serial.Serial([make] * size, first) for first in firsts]
+    if backend == "process":
+        envs = [wrappers.ExternalProcess(make, timeout) for _ in range(num_agents)]
+        return [
+            batch_env.BatchEnv(envs[first : first + size], False, first)
+            for first in firsts
+        ]
     raise ValueError(f"Unknown backend {backend!r}; choose from {list(BACKENDS)}.")
 
 

@@ -11,7 +11,10 @@ class Serial(batch_env.BatchEnv):
 
     Args:
       constructors: Functions without arguments that make one environment each.
+      first_row: What errors add to rows, where this is a part of a larger batch.
     """
 
-    def __init__(self, constructors: Sequence[Callable[[], Any]]):
-        super().__init__([constructor() for constructor in constructors], blocking=True)
+    def __init__(self, constructors: Sequence[Callable[[], Any]], first_row: int = 0):
+        super().__init__(
+            [constructor() for constructor in constructors], True, first_row
+        )

@@ -10,6 +10,7 @@ shared memory, so that a step costs one byte to wake each worker, and one as a r
 The block has no name in the file system: nothing is left of it, whatever happens.
 """
 
+import collections
 import contextlib
 import functools
 import math
@@ -17,7 +18,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,54 +50,159 @@ class Workers(batch_env.Backend):
         timeout: float | None = 60.0,
         start_timeout: float | None = 120.0,
     ):
+        self._join(_Pool(constructors, num_workers, timeout, start_timeout, 1), 0)
+
+    @classmethod
+    def halves(cls, *args: Any, **kwargs: Any) -> list["Workers"]:
+        """Two batches of equal size, made of the same arguments, with the same workers.
+
+        While one batch steps, the other one may be sent its commands, so that workers
+        need not wait for the caller.
+        """
+        pool = _Pool(*args, **kwargs, parts=2)
+        batches = [cls.__new__(cls) for _ in pool.parts]
+        for part, batch in enumerate(batches):
+            batch._join(pool, part)
+        return batches
+
+    def _join(self, pool: "_Pool", part: int):
+        """Become the batch of one part of a pool."""
+        self._pool = pool
+        self._part = part
+        self.first_row = pool.parts[part].start
+        self._owner = pool.owner[pool.parts[part]]
+        super().__init__(*pool.spaces, pool.shared.arrays.part(pool.parts[part]))
+
+    def __getitem__(self, index: int) -> external_process.Remote:
+        return _Row(self._pool, range(len(self))[index] + self.first_row)
+
+    def close(self):
+        self._pool.close()
+
+    def _start(self, restart: bool):
+        self._pool.shared.restart[self._part] = restart
+        self._pool.send(self._part, self._pool.members, processes.STEPS)
+
+    def _finish(self, restart: bool) -> dict:
+        self._pool.wait(self._part)
+        return {}
+
+    def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
+        part, shared = self._pool.parts[self._part], self._pool.shared
+        shared.begin[part] = False
+        shared.begin[part.start + rows] = True
+        shared.seed[part.start + rows] = -1 if seeds is None else seeds
+        self._pool.send(self._part, np.unique(self._owner[rows]), processes.RESETS)
+        self._pool.wait(self._part)
+
+
+class _Pool:
+    """Worker processes, and the memory they share with one or two batches.
+
+    Attributes:
+      parts: Rows of each batch.
+      owner: Worker of each row, `[N]`.
+      members: Numbers of all workers.
+      spaces: Observation and action space of one environment.
+    """
+
+    def __init__(
+        self,
+        constructors: Sequence[Callable[[], Any]],
+        num_workers: int | None = None,
+        timeout: float | None = 60.0,
+        start_timeout: float | None = 120.0,
+        parts: int = 1,
+    ):
         length = len(constructors)
-        count = min(_num_cpus() if num_workers is None else num_workers, length)
+        size, rest = divmod(length, parts)
+        if rest:
+            raise ValueError(f"Got {length} environments for two halves.")
+        count = min(_num_cpus() if num_workers is None else num_workers, size)
         if count < 1:
             raise ValueError(f"Got {num_workers} workers for {length} environments.")
-        bounds = np.linspace(0, length, count + 1).astype(int)
-        self._owner = np.repeat(np.arange(count), np.diff(bounds))
+        self.parts = [slice(x * size, (x + 1) * size) for x in range(parts)]
+        self.members = range(count)
+        bounds = np.linspace(0, size, count + 1).astype(int)
+        self.owner = np.tile(np.repeat(self.members, np.diff(bounds)), parts)
         self._workers: list[processes.Worker] = []
+        self._waiting = [collections.deque() for _ in self.members]
         self._closer = weakref.finalize(self, processes.close, self._workers)
         descriptor = _anonymous_file()
         try:
-            progress = self._launch(constructors, bounds.tolist(), descriptor)
-            found = self._construct(progress, start_timeout)
-            self._shared = _Shared.map(descriptor, *found, length, count)
-            progress.current = self._shared.current[:, 0]
-            super().__init__(*found, self._shared.arrays)
+            progress = self._launch(constructors, descriptor)
+            self.spaces = self._construct(progress, start_timeout)
+            layout = (*self.spaces, length, count)
+            self.shared = _Shared.map(descriptor, *layout)
+            self.shared.current[:] = -1
+            progress.current = self.shared.current[:, 0]
             for worker in self._workers:
                 worker.set_timeout(timeout)
-                worker.send(processes.START, (*found, length, count))
+                worker.send(processes.START, (layout, self.parts))
         except BaseException:
             self.close()
             raise
         finally:
             os.close(descriptor)
 
-    def __getitem__(self, index: int) -> external_process.Remote:
-        return _Row(self, range(len(self))[index])
-
     def close(self):
+        """End all processes."""
         self._closer()
+
+    def send(self, part: int, members: Iterable[int], kinds: Sequence[bytes]):
+        """Send a command about one of the batches to some workers."""
+        self._require_open()
+        try:
+            for member in members:
+                self._workers[member].send(kinds[part])
+                self._waiting[member].append(part)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, part: int):
+        """Wait until no worker has anything to do for one of the batches."""
+        try:
+            for member, waiting in enumerate(self._waiting):
+                while part in waiting:
+                    kind, value = self._workers[member].receive()
+                    waiting.popleft()
+                    if kind == processes.INVALID:
+                        raise checks.EnvDataError(value)
+        except BaseException:  # Replies could be left over, so this is the end.
+            self.close()
+            raise
 
     def request(self, row: int, kind: bytes, *request: Any) -> Any:
         """Answer of one environment to a request of `external_process.Remote`."""
-        ((kind, value),) = self._exchange([self._owner[row]], kind, (*request, row))
+        self._require_open()
+        for part in range(len(self.parts)):
+            self.wait(part)
+        worker = self._workers[self.owner[row]]
+        try:
+            worker.send(kind, (*request, row))
+            kind, value = worker.receive()
+        except BaseException:
+            self.close()
+            raise
         if kind == processes.MISSING:
             raise AttributeError(value)
         return value
 
-    def _launch(
-        self, constructors: Sequence, bounds: list[int], descriptor: int
-    ) -> "_Progress":
+    def _require_open(self):
+        if not self._closer.alive:
+            raise RuntimeError("This batch of environments has been closed.")
+
+    def _launch(self, constructors: Sequence, descriptor: int) -> "_Progress":
         """Start all workers without waiting for them."""
-        progress = _Progress(bounds)
-        for index, first in enumerate(bounds[:-1]):
+        rows = [np.flatnonzero(self.owner == x).tolist() for x in self.members]
+        progress = _Progress(rows)
+        for index, own in enumerate(rows):
             worker = processes.Worker(
                 _serve,
                 index,
-                first,
-                list(constructors[first : bounds[index + 1]]),
+                own,
+                [constructors[row] for row in own],
                 descriptor,
                 name=functools.partial(progress.name, index),
                 pass_fds=[descriptor],
@@ -106,77 +212,56 @@ class Workers(batch_env.Backend):
 
     def _construct(self, progress: "_Progress", timeout: float | None) -> tuple:
         """Wait until all environments are constructed; return their spaces."""
-        found = []
+        found = [None] * len(self.owner)
         for index, worker in enumerate(self._workers):
             worker.set_timeout(timeout)
-            for _ in range(*progress.bounds[index : index + 2]):
+            for row in progress.rows[index]:
+                progress.current[index] = row
                 worker.receive()
-                progress.current[index] += 1
-            found += worker.receive()[1]
+            progress.current[index] = -1
+            for row, pair in zip(
+                progress.rows[index], worker.receive()[1], strict=True
+            ):
+                found[row] = pair
         return checks.common_spaces(found)
-
-    def _step(self) -> dict:
-        self._exchange(range(len(self._workers)), processes.STEP)
-        return {}
-
-    def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
-        self._shared.restart[:] = False
-        self._shared.restart[rows] = True
-        self._shared.seed[rows] = -1 if seeds is None else seeds
-        self._exchange(np.unique(self._owner[rows]), processes.RESET)
-
-    def _exchange(
-        self, indices: Sequence[int], kind: bytes, value: Any = None
-    ) -> list[tuple[bytes, Any]]:
-        """Send a command to some workers and wait for their replies."""
-        if not self._closer.alive:
-            raise RuntimeError("This batch of environments has been closed.")
-        try:
-            for index in indices:
-                self._workers[index].send(kind, value)
-            replies = [self._workers[index].receive() for index in indices]
-            for kind, value in replies:
-                if kind == processes.INVALID:
-                    raise checks.EnvDataError(value)
-        except BaseException:  # Replies could be left over, so this is the end.
-            self.close()
-            raise
-        return replies
 
 
 class _Row(external_process.Remote):
-    """One environment of `Workers`; requests are answered before they return."""
+    """One environment of a pool; requests are answered before they return."""
 
-    def __init__(self, batch: Workers, row: int):
-        self._batch = batch
+    def __init__(self, pool: _Pool, row: int):
+        self._pool = pool
         self._row = row
 
     def _request(self, kind: bytes, *request: Any) -> Callable[[], Any]:
-        result = self._batch.request(self._row, kind, *request)
+        result = self._pool.request(self._row, kind, *request)
         return lambda: result
 
 
 class _Progress:
     """Which row each worker is busy with, for error messages."""
 
-    def __init__(self, bounds: list[int]):
-        self.bounds = bounds
-        self.current = np.array(bounds[:-1])
+    def __init__(self, rows: list[list[int]]):
+        self.rows = rows
+        self.current = np.array([own[0] for own in rows])
 
     def name(self, index: int) -> str:
         """Beginning of an error message about a worker."""
-        first, last = self.bounds[index], self.bounds[index + 1] - 1
-        if first <= self.current[index] <= last:
+        rows = self.rows[index]
+        if self.current[index] in rows:
             return f"Environment row {self.current[index]}"
-        return f"Environment rows {first} to {last}"
+        if len(rows) == rows[-1] - rows[0] + 1:
+            return f"Environment rows {rows[0]} to {rows[-1]}"
+        return f"Environment rows {', '.join(map(str, rows))}"
 
 
 class _Shared(NamedTuple):
     """The shared block: arrays of the batch and what only workers need."""
 
     arrays: batch_env.Arrays
-    restart: np.ndarray  # bool [N], rows to reset.
+    begin: np.ndarray  # bool [N], rows to reset.
     seed: np.ndarray  # int64 [N], negative for none.
+    restart: np.ndarray  # bool [2], whether a step of a part restarts what ends.
     current: np.ndarray  # int64 [workers, 8], the row in progress, or -1, comes first.
 
     @classmethod
@@ -187,6 +272,7 @@ class _Shared(NamedTuple):
             batch_env.Arrays.create(*spaces, length, allocate),
             allocate((length,), np.dtype(bool)),
             allocate((length,), np.dtype(np.int64)),
+            allocate((2,), np.dtype(bool)),
             allocate((workers, 8), np.dtype(np.int64)),
         )
 
@@ -216,45 +302,57 @@ class _Allocator:
 
 
 class _Rows:
-    """The environments of one worker, in its process.
+    """Environments of one worker that belong to one batch, in its process.
 
     Results are collected in private arrays, and copied to the shared block at the end
     of a step: workers that wrote row by row to the same cache lines would wait for
     each other.
     """
 
-    def __init__(self, index: int, first: int, envs: list, shared: _Shared, layout):
+    def __init__(
+        self, worker: int, part: int, envs: dict[int, Any], shared: _Shared, spaces
+    ):
+        first = min(envs)
         rows = slice(first, first + len(envs))
-        self._envs = list(enumerate(envs, first))
+        self._envs = list(enumerate(envs.values()))
+        self._first = first
         self._shared = shared
-        self._current = memoryview(shared.current[index])
+        self._begin, self._seed = shared.begin[rows], shared.seed[rows]
+        self._restart = shared.restart[part : part + 1]
+        self._current = memoryview(shared.current[worker])
         self._current[0] = -1
-        self._split = checks.splitter(layout[1])
-        self._actions = [leaf[rows] for leaf in shared.arrays.action]
-        own = batch_env.Arrays.create(*layout[:3])
-        self._writer = own.writer(layout[0])
-        self._copies = [
-            (target[rows], source[rows])
-            for target, source in zip(
-                shared.arrays.results(), own.results(), strict=True
-            )
-        ]
+        self._split = checks.splitter(spaces[1])
+        shared = shared.arrays.part(rows)
+        self._actions = shared.action
+        own = batch_env.Arrays.create(*spaces, len(envs))
+        self._flags = own.numbers[:, batch_env.TERMINATED : batch_env.TRUNCATED + 1]
+        self._writer, self._following = own.writers(spaces[0], first)
+        theirs, ours = ((x.numbers, *x.others()[0]) for x in (shared, own))
+        self._copies = list(zip(theirs, ours, strict=True))
+        theirs, ours = (x.others()[1] for x in (shared, own))
+        self._following_copies = list(zip(theirs, ours, strict=True))
 
     def step(self):
         """Apply the actions of the block."""
-        current, write = self._current, self._writer.step
+        current, write, first = self._current, self._writer.step, self._first
         actions = self._split(self._actions)
         for (row, env), action in zip(self._envs, actions, strict=True):
-            current[0] = row
+            current[0] = first + row
             write(row, env.step(action))
+        if self._restart[0] and self._flags.any():
+            for row in np.flatnonzero(self._flags.any(1)).tolist():
+                current[0] = first + row
+                self._following.reset(row, self._envs[row][1].reset())
+            for target, source in self._following_copies:
+                target[...] = source
         self._publish()
 
     def reset(self):
         """Begin episodes where the block says so."""
         for row, env in self._envs:
-            if self._shared.restart[row]:
-                self._current[0] = row
-                seed = int(self._shared.seed[row])
+            if self._begin[row]:
+                self._current[0] = self._first + row
+                seed = int(self._seed[row])
                 self._writer.reset(row, env.reset(seed=None if seed < 0 else seed))
         self._publish()
 
@@ -268,33 +366,36 @@ class _Rows:
 def _serve(
     channel: processes.Channel,
     stack: contextlib.ExitStack,
-    index: int,
-    first: int,
+    worker: int,
+    rows: list[int],
     constructors: list[Callable[[], Any]],
     descriptor: int,
 ):
     """Main function of a worker process."""
-    envs = []
-    for constructor in constructors:
-        envs.append(constructor())
-        stack.callback(envs[-1].close)
+    envs = {}
+    for row, constructor in zip(rows, constructors, strict=True):
+        envs[row] = constructor()
+        stack.callback(envs[row].close)
         channel.send(processes.DONE)
-    found = [(env.observation_space, env.action_space) for env in envs]
+    found = [(env.observation_space, env.action_space) for env in envs.values()]
     channel.send(processes.RESULT, found)
-    layout = channel.receive()[1]
+    layout, parts = channel.receive()[1]
     shared = _Shared.map(descriptor, *layout)
     os.close(descriptor)
-    rows = _Rows(index, first, envs, shared, layout)
+    commands = {}
+    for index, part in enumerate(parts):
+        own = {row: envs[row] for row in rows if part.start <= row < part.stop}
+        part = _Rows(worker, index, own, shared, layout[:2])
+        commands[processes.STEPS[index]] = part.step
+        commands[processes.RESETS[index]] = part.reset
     while True:
         kind, value = channel.receive()
         try:
-            if kind == processes.STEP:
-                rows.step()
-            elif kind == processes.RESET:
-                rows.reset()
+            if kind in commands:
+                commands[kind]()
             else:
                 *request, row = value
-                external_process.respond(channel, envs[row - first], kind, request)
+                external_process.respond(channel, envs[row], kind, request)
                 continue
             channel.send(processes.DONE)
         except checks.EnvDataError as error:

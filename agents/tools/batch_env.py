@@ -1,6 +1,7 @@
 """Batches of environments: the contract of all backends, and the plain one."""
 
 import abc
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,14 +13,29 @@ from agents.tools import checks, processes, spaces
 EnvDataError = checks.EnvDataError
 
 
-class Arrays(NamedTuple):
-    """The arrays of a batch of N environments, each with leading dimension N."""
+REWARD, TERMINATED, TRUNCATED, SCORE, LENGTH, NUMBERS = range(6)
+"""Columns of `Arrays.numbers`; float32 leaves begin at column `NUMBERS`."""
 
+
+class Arrays(NamedTuple):
+    """The arrays of a batch of N environments, each with leading dimension N.
+
+    All that is float32 shares one array, since what crosses into the graph costs by
+    the array rather than by the byte.
+
+    Attributes:
+      numbers: float32 `[N, NUMBERS + 2 W]`: reward and flags, two columns of the
+        caller, then the float32 leaves of both observations.
+      observation: Leaves after the step; where done, the true last ones. Views of
+        `numbers` if they are float32.
+      following: The same, but of the next episode, in rows that the step restarted.
+      action: Leaves of the action.
+    """
+
+    numbers: np.ndarray
     observation: list[np.ndarray]
+    following: list[np.ndarray]
     action: list[np.ndarray]
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
 
     @classmethod
     def create(
@@ -30,27 +46,68 @@ class Arrays(NamedTuple):
         allocate: Callable[[tuple, np.dtype], Any] = np.zeros,
     ) -> "Arrays":
         """Make all arrays by `allocate(shape, dtype)`, called in a fixed order."""
+        specs = spaces.flatten(spaces.spec(observation_space))
+        numbers = allocate((length, row_width(specs)), np.dtype(np.float32))
+        others = [
+            [
+                allocate((length, *spec.shape), spec.dtype)
+                for spec in specs
+                if spec.dtype != np.float32
+            ]
+            for _ in range(2)
+        ]
+        action = [
+            allocate((length, *spec.shape), spec.dtype)
+            for spec in spaces.flatten(spaces.spec(action_space))
+        ]
+        if numbers is None:  # The allocator only counts.
+            return cls(None, [], [], [])
+        return cls(numbers, *unpack(specs, numbers, *others), action)
 
-        def leaves(space):
-            specs = spaces.flatten(spaces.spec(space))
-            return [allocate((length, *leaf.shape), leaf.dtype) for leaf in specs]
+    def part(self, rows: slice) -> "Arrays":
+        """The same arrays, of some rows only."""
 
-        return cls(
-            leaves(observation_space),
-            leaves(action_space),
-            allocate((length,), np.dtype(np.float32)),
-            allocate((length,), np.dtype(bool)),
-            allocate((length,), np.dtype(bool)),
+        def cut(leaves):
+            return [leaf[rows] for leaf in leaves]
+
+        cuts = map(cut, (self.observation, self.following, self.action))
+        return Arrays(self.numbers[rows], *cuts)
+
+    def others(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Leaves of observation and following that are not part of `numbers`."""
+        lists = self.observation, self.following
+        observation, following = ([x for x in y if x.dtype != "f4"] for y in lists)
+        return observation, following
+
+    def writers(
+        self, observation_space: gymnasium.Space, first_row: int = 0
+    ) -> tuple[checks.ResultWriter, checks.ResultWriter]:
+        """Writers of results to the observation, and to the following one."""
+        flags = [self.numbers[:, x] for x in (REWARD, TERMINATED, TRUNCATED)]
+        observation, following = (
+            checks.ResultWriter(observation_space, leaves, *flags, first_row)
+            for leaves in (self.observation, self.following)
         )
+        return observation, following
 
-    def results(self) -> list[np.ndarray]:
-        """All arrays that a step fills in."""
-        return [*self.observation, self.reward, self.terminated, self.truncated]
 
-    def writer(self, observation_space: gymnasium.Space) -> checks.ResultWriter:
-        """Writer of results of environments to these arrays."""
-        results = self.reward, self.terminated, self.truncated
-        return checks.ResultWriter(observation_space, self.observation, *results)
+class Results(NamedTuple):
+    """What a step of N rows gave; all arrays are fresh.
+
+    Attributes:
+      numbers: As in `Arrays`; both observations are the same where not restarted.
+      observation, following: Leaves that are not part of `numbers`.
+      done: bool `[N]`.
+      restarted: Whether new episodes have begun where done.
+      info: What the environments said besides.
+    """
+
+    numbers: np.ndarray
+    observation: list[np.ndarray]
+    following: list[np.ndarray]
+    done: np.ndarray
+    restarted: bool
+    info: dict
 
 
 class Backend(abc.ABC):
@@ -65,10 +122,12 @@ class Backend(abc.ABC):
       reset on the way, and the observation of a done row is the last of its episode.
     - `reset(indices=None, seeds=None)` begins episodes in K rows and returns their
       observation `[K, ...]`. Other rows do not change.
+    - `start(actions, restart)` and `finish()` are the two halves of a step, so that
+      the caller can do something else in between.
     - `len()` is N, `[i]` is the environment of a row, `close()` may be repeated.
 
-    Subclasses implement `_step` and `_reset`, which read actions from `self._arrays`
-    and write results there, `__getitem__`, and `close`.
+    Subclasses implement `_start`, `_finish` and `_reset`, which read actions from
+    `self._arrays` and write results there, `__getitem__`, and `close`.
 
     Raises:
       ValueError: for actions outside of the space, and for wrong indices or seeds,
@@ -79,6 +138,9 @@ class Backend(abc.ABC):
         batch have ended then.
     """
 
+    first_row = 0
+    """What errors add to rows, where this is a part of a larger batch."""
+
     def __init__(
         self,
         observation_space: gymnasium.Space,
@@ -88,10 +150,13 @@ class Backend(abc.ABC):
         self.observation_space = observation_space
         self.action_space = action_space
         self._arrays = arrays
+        self._others = arrays.others()
         self._write_actions = checks.ActionWriter(action_space, arrays.action)
         self._structure = spaces.spec(observation_space)
+        self._specs = spaces.flatten(self._structure)
         self._names = checks.names("observation", self._structure)
-        self._done = np.ones(len(arrays.reward), bool)
+        self._width = (arrays.numbers.shape[1] - NUMBERS) // 2
+        self._done = np.ones(len(arrays.numbers), bool)
 
     def __len__(self) -> int:
         return len(self._done)
@@ -100,17 +165,51 @@ class Backend(abc.ABC):
         self, actions: Any
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict]:
         """Step all environments; see the class for what is returned and raised."""
+        self.start(actions)
+        result = self.finish()
+        numbers = result.numbers
+        leaves, _ = unpack(self._specs, numbers, result.observation, result.following)
+        return (
+            spaces.unflatten(self._structure, [leaf.copy() for leaf in leaves]),
+            numbers[:, REWARD].copy(),
+            numbers[:, TERMINATED] > 0,
+            numbers[:, TRUNCATED] > 0,
+            result.info,
+        )
+
+    def start(self, actions: Any, restart: bool = False):
+        """Begin a step with these actions; `finish` must be the next call.
+
+        Args:
+          actions: Structure of arrays `[N, ...]`.
+          restart: Begin a new episode, without seed, in rows whose episode ends.
+        """
         if self._done.any():
-            rows = np.flatnonzero(self._done).tolist()
+            rows = (np.flatnonzero(self._done) + self.first_row).tolist()
             raise RuntimeError(f"Environment rows {rows} are done; reset them first.")
         self._write_actions(actions)
-        info = self._step()
-        arrays = self._arrays
-        reward, terminated = arrays.reward.copy(), arrays.terminated.copy()
-        truncated = arrays.truncated.copy()
-        self._done = terminated | truncated
-        checks.require_finite("reward", reward)
-        return self._observe(), reward, terminated, truncated, info
+        self._restart = restart
+        self._start(restart)
+
+    def finish(self) -> Results:
+        """Wait for the end of the step that was started."""
+        info = self._finish(self._restart)
+        numbers = self._arrays.numbers.copy()
+        done = numbers[:, TERMINATED : TRUNCATED + 1].any(1)
+        observation, following = ([x.copy() for x in y] for y in self._others)
+        last = numbers[:, NUMBERS : NUMBERS + self._width]
+        new = numbers[:, NUMBERS + self._width :]
+        if not (self._restart and done.any()):
+            new[:], following = last, observation
+        else:
+            new[~done] = last[~done]
+            for leaf, copy in zip(observation, following, strict=True):
+                copy[~done] = leaf[~done]
+        self._done = np.zeros_like(done) if self._restart else done
+        result = Results(numbers, observation, following, done, self._restart, info)
+        if not np.isfinite(numbers).all():
+            self._complain(result)
+        return result
 
     def reset(self, indices: Any = None, seeds: Any = None) -> Any:
         """Begin episodes and return their first observation `[K, ...]`.
@@ -130,9 +229,10 @@ class Backend(abc.ABC):
         self._done[rows] = True
         if len(rows):
             self._reset(rows, seeds)
-        observation = self._observe(rows)
+        leaves = [leaf[rows] for leaf in self._arrays.observation]
+        self._check(leaves, rows)
         self._done[rows] = False
-        return observation
+        return spaces.unflatten(self._structure, leaves)
 
     def _rows(self, indices: Any) -> np.ndarray:
         """Validated indices, int64 `[K]`."""
@@ -144,13 +244,20 @@ class Backend(abc.ABC):
             )
         return rows
 
-    def _observe(self, rows: np.ndarray | None = None) -> Any:
-        """Fresh and checked observation of some rows, or all."""
-        leaves = self._arrays.observation
-        leaves = [leaf.copy() if rows is None else leaf[rows] for leaf in leaves]
+    def _check(self, leaves: list[np.ndarray], rows: np.ndarray):
+        """Raise EnvDataError if leaves `[K, ...]` of these rows are not finite."""
         for name, leaf in zip(self._names, leaves, strict=True):
-            checks.require_finite(name, leaf, rows)
-        return spaces.unflatten(self._structure, leaves)
+            checks.require_finite(name, leaf, rows + self.first_row)
+
+    def _complain(self, result: Results):
+        """Raise the error about numbers that are not finite."""
+        rows = np.arange(len(self))
+        reward = result.numbers[:, REWARD]
+        checks.require_finite("reward", reward, rows + self.first_row)
+        for leaves in unpack(
+            self._specs, result.numbers, result.observation, result.following
+        ):
+            self._check(leaves, rows)
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> Any:
@@ -161,12 +268,42 @@ class Backend(abc.ABC):
         """Close all environments and release what they use."""
 
     @abc.abstractmethod
-    def _step(self) -> dict:
-        """Apply the actions to all rows, write all results, and return the info."""
+    def _start(self, restart: bool):
+        """Apply the actions to all rows, without waiting if that is possible."""
+
+    @abc.abstractmethod
+    def _finish(self, restart: bool) -> dict:
+        """Write all results, `following` of restarted rows too; return the info."""
 
     @abc.abstractmethod
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
         """Begin episodes in these rows and write their observations."""
+
+
+def row_width(specs: Sequence[spaces.Spec]) -> int:
+    """Columns of `Arrays.numbers` for observations with these leaves."""
+    leaves = [math.prod(spec.shape) for spec in specs if spec.dtype == np.float32]
+    return NUMBERS + 2 * sum(leaves)
+
+
+def unpack(
+    specs: Sequence[spaces.Spec], numbers: np.ndarray, *others: list[np.ndarray]
+) -> list[list[np.ndarray]]:
+    """Leaves of observation and following: views of numbers, and the others."""
+    column, result = NUMBERS, []
+    for rest in map(iter, others):
+        leaves = []
+        for spec in specs:
+            if spec.dtype != np.float32:
+                leaves.append(next(rest))
+                continue
+            size = math.prod(spec.shape)
+            view = numbers[:, column : column + size].view()
+            view.shape = len(numbers), *spec.shape  # Raises rather than copies.
+            leaves.append(view)
+            column += size
+        result.append(leaves)
+    return result
 
 
 class BatchEnv(Backend):
@@ -179,12 +316,14 @@ class BatchEnv(Backend):
       blocking: Whether to step one environment after the other. Otherwise `step`,
         `reset` and `close` are called with `blocking=False` and return promises, as
         those of `ExternalProcess` do, so that the environments run in parallel.
+      first_row: What errors add to rows, where this is a part of a larger batch.
 
     Raises:
       ValueError: if the spaces of the environments differ.
     """
 
-    def __init__(self, envs: Sequence[Any], blocking: bool):
+    def __init__(self, envs: Sequence[Any], blocking: bool, first_row: int = 0):
+        self.first_row = first_row
         self._envs = list(envs)
         self._options = {} if blocking else {"blocking": False}
         found = [
@@ -193,7 +332,9 @@ class BatchEnv(Backend):
         ]
         found = checks.common_spaces(found)
         super().__init__(*found, Arrays.create(*found, len(self._envs)))
-        self._writer = self._arrays.writer(self.observation_space)
+        self._writer, self._following = self._arrays.writers(
+            self.observation_space, first_row
+        )
         self._split = checks.splitter(self.action_space)
 
     def __getitem__(self, index: int) -> Any:
@@ -205,23 +346,43 @@ class BatchEnv(Backend):
             for promise in closing:
                 promise()
 
-    def _step(self) -> dict:
-        actions = enumerate(self._split(self._arrays.action))
-        started = [
-            (row, self._guard(row, self._envs[row].step, action, **self._options))
-            for row, action in actions
-        ]
-        return {"rows": self._finish(started, self._writer.step)}
+    def _start(self, restart: bool):
+        if self._options:
+            self._started = self._begin_steps()
+
+    def _finish(self, restart: bool) -> dict:
+        started = self._started if self._options else self._begin_steps()
+        infos = self._complete(started, self._writer.step)
+        if restart:
+            flags = self._arrays.numbers[:, TERMINATED : TRUNCATED + 1]
+            self._begin_episodes(np.flatnonzero(flags.any(1)), None, self._following)
+        return {"rows": infos}
 
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
+        self._begin_episodes(rows, seeds, self._writer)
+
+    def _begin_steps(self) -> list[tuple[int, Any]]:
+        """Rows with the results of their steps, or with promises of them."""
+        return [
+            (row, self._guard(row, self._envs[row].step, action, **self._options))
+            for row, action in enumerate(self._split(self._arrays.action))
+        ]
+
+    def _begin_episodes(
+        self,
+        rows: np.ndarray,
+        seeds: np.ndarray | None,
+        writer: checks.ResultWriter,
+    ):
+        """Reset rows and let the writer have their observations."""
         seeds = [None] * len(rows) if seeds is None else seeds.tolist()
         started = [
             (row, self._guard(row, self._envs[row].reset, seed=seed, **self._options))
             for row, seed in zip(rows.tolist(), seeds, strict=True)
         ]
-        self._finish(started, self._writer.reset)
+        self._complete(started, writer.reset)
 
-    def _finish(self, started: list[tuple[int, Any]], write: Callable) -> list:
+    def _complete(self, started: list, write: Callable) -> list:
         """Write all results, or what promises of them return; return the infos."""
         if self._options:
             started = [(row, self._guard(row, promise)) for row, promise in started]
@@ -234,8 +395,8 @@ class BatchEnv(Backend):
         except processes.EnvProcessError as error:
             self.close()
             text = str(error).removeprefix("External environment: ")
-            text = f"Environment row {row}: {text}"
+            text = f"Environment row {row + self.first_row}: {text}"
             raise processes.EnvProcessError(text) from None
         except Exception as error:
-            error.add_note(f"This is environment row {row}.")
+            error.add_note(f"This is environment row {row + self.first_row}.")
             raise

@@ -21,7 +21,8 @@ class ResultWriter:
     Args:
       space: Observation space of one environment.
       observation: Leaves `[N, ...]`.
-      reward, terminated, truncated: Arrays `[N]`, float32 and bool.
+      reward, terminated, truncated: float32 `[N]`, flags as zero or one.
+      first_row: Added to the rows that errors name.
     """
 
     def __init__(
@@ -31,7 +32,9 @@ class ResultWriter:
         reward: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
+        first_row: int = 0,
     ):
+        self._first_row = first_row
         structure = spaces.spec(space)
         self._leaves = [
             (name, path, [leaf[row, ...] for row in range(len(leaf))])
@@ -57,16 +60,16 @@ class ResultWriter:
             observation, reward, terminated, truncated, info = result
         except (TypeError, ValueError):
             raise EnvDataError(
-                f"Environment row {row}: step must return observation, reward, "
+                f"{self._place(row)}: step must return observation, reward, "
                 f"terminated, truncated, info; got {_summary(result)}. Wrap "
                 "environments with the old Gym interface by `wrappers.OldGym`."
             ) from None
         try:
             self._reward[row] = reward
         except (TypeError, ValueError):
-            self._reward[row] = _reward(row, reward)
-        self._terminated[row] = terminated
-        self._truncated[row] = truncated
+            self._reward[row] = _reward(row + self._first_row, reward)
+        self._terminated[row] = 1.0 if terminated else 0.0
+        self._truncated[row] = 1.0 if truncated else 0.0
         self._observation(row, observation)
         return info
 
@@ -78,7 +81,7 @@ class ResultWriter:
         """
         if not (isinstance(result, tuple) and len(result) == 2):
             raise EnvDataError(
-                f"Environment row {row}: reset must return observation, info; got "
+                f"{self._place(row)}: reset must return observation, info; got "
                 f"{_summary(result)}. Wrap environments with the old Gym interface "
                 "by `wrappers.OldGym`."
             )
@@ -91,15 +94,21 @@ class ResultWriter:
         for name, path, views in self._leaves:
             leaf, view = observation, views[row]
             if path:
-                leaf = _lookup(EnvDataError, row, name, observation, path)
+                leaf = _lookup(
+                    EnvDataError, row + self._first_row, name, observation, path
+                )
             if type(leaf) is not np.ndarray:
                 leaf = _array(leaf)
             if leaf.shape != view.shape or not _fits(leaf, view.dtype):
                 raise EnvDataError(
-                    f"Environment row {row}: expected {name} to be {view.dtype} "
+                    f"{self._place(row)}: expected {name} to be {view.dtype} "
                     f"{list(view.shape)}, got {_summary(leaf)}."
                 )
             view[...] = leaf
+
+    def _place(self, row: int) -> str:
+        """How errors call a row."""
+        return f"Environment row {row + self._first_row}"
 
 
 class ActionWriter:

@@ -1,134 +1,274 @@
 """A batch of environments lifted into the TensorFlow graph."""
 
-from typing import Any
+import ctypes
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import spaces
+from agents.tools import batch_env, spaces
 
 
-class InGraphBatchEnv(tf.Module):
-    """Steps and resets a `BatchEnv` from inside the graph.
-
-    The current step of every environment is held in variables, so that it survives
-    between calls of `simulate`. None of them belongs into a checkpoint.
+class Step(NamedTuple):
+    """What environments show before they act, for all rows `[N, ...]`.
 
     Attributes:
-      observation: Structure of variables `[N, ...]`; where done, the true last one.
-      reward: float32 `[N]`, raw.
-      terminated, truncated: bool `[N]`; everything is done before the first reset.
-      score: float32 `[N]`, sum of the raw rewards of the running episode.
-      length: int32 `[N]`, steps of the running episode.
-      error: The exception that the batch environment raised last, or None.
-      steps: Number of batch steps begun so far, also while the graph runs.
+      observation: Structure of tensors to act upon.
+      first: bool, rows whose episode begins here.
     """
 
-    def __init__(self, batch_env: Any) -> None:
-        super().__init__()
-        self._batch_env = batch_env
-        self._specs = spaces.spec(batch_env.observation_space)
-        self._action_specs = spaces.spec(batch_env.action_space)
-        size = len(batch_env)
-        self.observation = spaces.transform(
-            lambda spec: _variable(tf.zeros([size, *spec.shape], spec.dtype)),
-            self._specs,
-        )
-        self.reward = _variable(tf.zeros([size]))
-        self.terminated = _variable(tf.ones([size], tf.bool))
-        self.truncated = _variable(tf.zeros([size], tf.bool))
-        self.score = _variable(tf.zeros([size]))
-        self.length = _variable(tf.zeros([size], tf.int32))
-        self._seeds = _variable(-tf.ones([size], tf.int64))
+    observation: Any
+    first: tf.Tensor
+
+
+class Outcome(NamedTuple):
+    """What a step of the environments gave, for all rows `[N, ...]`.
+
+    Attributes:
+      observation: Structure of tensors; where done, the true last one.
+      reward: float32, raw.
+      terminated, truncated: bool.
+      ended: float32 `[N, 4]`: both flags, and score (sum of raw rewards) and length
+        of the episode so far.
+    """
+
+    observation: Any
+    reward: tf.Tensor
+    terminated: tf.Tensor
+    truncated: tf.Tensor
+    ended: tf.Tensor
+
+    @property
+    def done(self) -> tf.Tensor:
+        """bool `[N]`, rows whose episode ended here."""
+        return self.terminated | self.truncated
+
+
+class InGraphBatchEnv:
+    """Steps one batch of environments, or two in turns, from inside the graph.
+
+        step = env.begin()
+        while ...:
+            action = ...
+            outcome, step = env.simulate(step, action)
+
+    The environments know where their episodes are; nothing is held in variables. Every
+    step is one call into Python, whatever the environments are.
+
+    With two batches, `parts` is 2 and the rows of the second follow those of the
+    first. Then a call starts the step of one part and waits for that of the other, so
+    that one part steps while the graph computes the actions of the other.
+
+    Attributes:
+      parts: Number of batches, which have equal sizes.
+      error: The exception that the environments raised last, or None.
+      steps: Number of environment steps begun so far, also while the graph runs.
+    """
+
+    def __init__(self, batch_envs: batch_env.Backend | Sequence) -> None:
+        single = isinstance(batch_envs, batch_env.Backend)
+        self._envs = [batch_envs] if single else list(batch_envs)
+        sizes = [len(env) for env in self._envs]
+        if len(set(sizes)) != 1 or len(sizes) > 2:
+            raise ValueError(f"Expected one batch or two equal ones, got {sizes} rows.")
+        self._size, self.parts = sizes[0], len(sizes)
+        self._rows = [
+            slice(part * self._size, (part + 1) * self._size)
+            for part in range(self.parts)
+        ]
+        self._specs = spaces.spec(self.observation_space)
+        leaves = spaces.flatten(self._specs)
+        self._others = [spec for spec in leaves if spec.dtype != np.float32]
+        self._width = batch_env.row_width(leaves)
+        self._action_specs = spaces.spec(self.action_space)
+        length = len(self)
+        self._observation = [spec.zeros(length) for spec in leaves]
+        self._latest: list[batch_env.Results | None] = [None] * self.parts
+        self._over = np.ones(length, bool)
+        self._first = np.zeros(length, bool)
+        self._seeds = np.full(length, -1, np.int64)
+        self._score = np.zeros(length, np.float32)
+        self._length = np.zeros(length, np.float32)
         self.error = None
         self.steps = 0
 
     def __len__(self) -> int:
-        return len(self._batch_env)
+        return self._size * self.parts
 
     @property
     def observation_space(self):
         """Space of one environment."""
-        return self._batch_env.observation_space
+        return self._envs[0].observation_space
 
     @property
     def action_space(self):
         """Space of one environment."""
-        return self._batch_env.action_space
+        return self._envs[0].action_space
 
-    @property
-    def done(self) -> tf.Tensor:
-        """Rows whose episode is over, bool `[N]`."""
-        return tf.logical_or(self.terminated, self.truncated)
+    def discontinue(self, seeds: np.ndarray | None = None) -> None:
+        """Abandon all episodes; the next ones use the seeds, integers `[N]`.
 
-    def discontinue(self, seeds: tf.Tensor | None = None) -> None:
-        """Mark all episodes as over; their next reset uses the seeds, int64 `[N]`."""
-        self.terminated.assign(tf.ones_like(self.terminated))
+        Takes effect in `begin`; not to be called in a graph.
+        """
+        self._over[:] = True
         if seeds is not None:
-            self._seeds.assign(seeds)
+            self._seeds[:] = seeds
 
-    def simulate(self, action: Any) -> None:
-        """Step all environments with actions `[N, ...]` of the action space."""
+    def begin(self, reset: bool | tf.Tensor = False) -> Step:
+        """Begin episodes in rows that have none, or in all; other episodes go on."""
+        leaves = spaces.flatten(self._specs)
+        *observation, first = tf.numpy_function(
+            self._begin,
+            [reset],
+            [spec.dtype for spec in leaves] + [tf.bool],
+        )
+        shaped = [
+            tf.ensure_shape(x, [len(self), *spec.shape])
+            for x, spec in zip(observation, leaves, strict=True)
+        ]
+        observation = spaces.unflatten(self._specs, shaped)
+        return Step(observation, tf.ensure_shape(first, [len(self)]))
+
+    def simulate(
+        self,
+        step: Step,
+        action: Any,
+        more: bool | tf.Tensor = True,
+        start: int | tf.Tensor = 0,
+        finish: int | tf.Tensor = 0,
+    ) -> tuple[Outcome, Step]:
+        """Step environments once; n is the number of rows of a part.
+
+        Args:
+          step: What the actions belong to; nothing happens before it is known.
+          action: Structure `[n, ...]` of the action space.
+          more: Begin new episodes where they end. Otherwise, `begin` does it.
+          start: Part that takes the actions; -1 for none.
+          finish: Part to wait for; -1 for none, then zeros are returned.
+
+        Returns:
+          What happened to the finished part, and what it acts upon next.
+        """
+        dtypes = [tf.float32, *(x.dtype for _ in range(2) for x in self._others)]
         leaves = tf.nest.flatten(action)
-        specs = spaces.flatten(self._specs)
-        outputs = tf.numpy_function(
-            self._step,
-            [self.done, *leaves],  # Depends on the flags, so on earlier resets.
-            [spec.dtype for spec in specs] + [tf.float32, tf.bool, tf.bool],
+        results = tf.numpy_function(
+            self._simulate, [start, finish, more, step.first, *leaves], dtypes
         )
-        *observation, reward, terminated, truncated = outputs
-        for variable, leaf in zip(
-            tf.nest.flatten(self.observation), observation, strict=True
-        ):
-            variable.assign(tf.ensure_shape(leaf, variable.shape))
-        size = [len(self)]
-        reward = tf.ensure_shape(reward, size)
-        self.reward.assign(reward)
-        self.terminated.assign(tf.ensure_shape(terminated, size))
-        self.truncated.assign(tf.ensure_shape(truncated, size))
-        self.score.assign_add(reward)
-        self.length.assign_add(tf.ones(size, tf.int32))
-
-    def reset(self, agent_indices: tf.Tensor) -> None:
-        """Begin new episodes in these rows, int32 `[K]`."""
-        specs = spaces.flatten(self._specs)
-        observation = tf.numpy_function(
-            self._reset,
-            [agent_indices, tf.gather(self._seeds, agent_indices)],
-            [spec.dtype for spec in specs],
+        numbers, *others = tf.nest.flatten(results)  # One alone is no list eagerly.
+        numbers = tf.ensure_shape(numbers, [self._size, self._width])
+        reward, flags, _, last, following = tf.split(
+            numbers, [1, 2, 2, *[(self._width - batch_env.NUMBERS) // 2] * 2], 1
         )
-        observation = tf.nest.flatten(observation)  # A single leaf is no list eagerly.
-        for variable, leaf, spec in zip(
-            tf.nest.flatten(self.observation), observation, specs, strict=True
-        ):
-            leaf = tf.ensure_shape(leaf, [None, *spec.shape])
-            _write(variable, agent_indices, leaf)
-        for variable, value in (
-            (self._seeds, -1),
-            (self.reward, 0),
-            (self.terminated, False),
-            (self.truncated, False),
-            (self.score, 0),
-            (self.length, 0),
-        ):
-            fill = tf.fill(tf.shape(agent_indices), tf.cast(value, variable.dtype))
-            _write(variable, agent_indices, fill)
+        terminated, truncated = tf.unstack(flags > 0, axis=1)
+        half = len(self._others)
+        outcome = Outcome(
+            self._structure(last, others[:half]),
+            tf.reshape(reward, [self._size]),
+            terminated,
+            truncated,
+            numbers[:, batch_env.TERMINATED : batch_env.NUMBERS],
+        )
+        observation = self._structure(following, others[half:])
+        return outcome, Step(observation, outcome.done)
 
     def close(self) -> None:
-        """Close the batch environment and its processes."""
-        self._batch_env.close()
+        """Close the environments and their processes."""
+        for env in self._envs:
+            env.close()
 
-    def _step(self, _, *leaves: np.ndarray) -> tuple[np.ndarray, ...]:
-        action = spaces.unflatten(self._action_specs, list(leaves))
-        self.steps += 1
-        with self._remember_error():
-            observation, reward, terminated, truncated, _ = self._batch_env.step(action)
-        return (*spaces.flatten(observation), reward, terminated, truncated)
+    def _structure(self, numbers: tf.Tensor, others: list[tf.Tensor]) -> Any:
+        """Observation `[n, ...]` of its float32 leaves in one tensor, and the others."""
+        leaves = spaces.flatten(self._specs)
+        floats = [spec for spec in leaves if spec.dtype == np.float32]
+        sizes = [math.prod(spec.shape) for spec in floats]
+        parts = tf.split(numbers, sizes, 1) if len(sizes) > 1 else [numbers]
+        parts, others = iter(parts), iter(others)
+        shaped = []
+        for spec in leaves:
+            shape = [self._size, *spec.shape]
+            if spec.dtype != np.float32:
+                shaped.append(tf.ensure_shape(next(others), shape))
+            elif len(spec.shape) == 1:
+                shaped.append(next(parts))
+            else:
+                shaped.append(tf.reshape(next(parts), shape))
+        return spaces.unflatten(self._specs, shaped)
 
-    def _reset(self, indices: np.ndarray, seeds: np.ndarray) -> list[np.ndarray]:
-        seeds = None if (seeds < 0).all() else seeds
+    def _begin(self, reset: np.ndarray) -> list[np.ndarray]:
+        """Leaves of the current observation and what rows are new, as arrays."""
+        if reset:
+            self._over[:] = True
+        for part, env in enumerate(self._envs):
+            offset = part * self._size
+            self._store(part)
+            rows = np.flatnonzero(self._over[offset : offset + self._size])
+            if not len(rows):
+                continue
+            seeds = self._seeds[offset + rows]
+            with self._remember_error():
+                observation = env.reset(rows, None if (seeds < 0).all() else seeds)
+            rows = rows + offset
+            for kept, leaf in zip(
+                self._observation, spaces.flatten(observation), strict=True
+            ):
+                kept[rows] = leaf
+            self._over[rows], self._seeds[rows] = False, -1
+            self._score[rows] = self._length[rows] = 0
+            self._first[rows] = True
+        first, self._first = self._first, np.zeros(len(self), bool)
+        return [*(leaf.copy() for leaf in self._observation), first]
+
+    def _simulate(
+        self,
+        start: np.ndarray,
+        finish: np.ndarray,
+        more: np.ndarray,
+        _: np.ndarray,
+        *leaves: np.ndarray,
+    ) -> list[np.ndarray]:
+        """Numbers and other leaves of the part to wait for, as arrays."""
+        _keep_thread_state()
         with self._remember_error():
-            return spaces.flatten(self._batch_env.reset(indices, seeds))
+            if start >= 0:
+                self.steps += self._size
+                action = spaces.unflatten(self._action_specs, list(leaves))
+                self._envs[start].start(action, bool(more))
+            if finish < 0:
+                numbers = np.zeros((self._size, self._width), np.float32)
+                others = [spec.zeros(self._size) for spec in self._others]
+                return [numbers, *others, *others]
+            result = self._envs[finish].finish()
+        self._account(int(finish), result)
+        return [result.numbers, *result.observation, *result.following]
+
+    def _account(self, part: int, result: batch_env.Results) -> None:
+        """Complete what a step gave by what is known of the episodes."""
+        numbers, done, rows = result.numbers, result.done, self._rows[part]
+        score, length = self._score[rows], self._length[rows]
+        score += numbers[:, batch_env.REWARD]
+        length += 1
+        numbers[:, batch_env.SCORE] = score
+        numbers[:, batch_env.LENGTH] = length
+        if done.any():
+            score[done] = length[done] = 0
+        self._over[rows] = done if not result.restarted else False
+        self._first[rows] = done if result.restarted else False
+        self._latest[part] = result
+
+    def _store(self, part: int) -> None:
+        """Make the last step's observation, of new episodes where they began, current."""
+        result = self._latest[part]
+        if result is None:
+            return
+        leaves = spaces.flatten(self._specs)
+        others = result.observation, result.following
+        _, following = batch_env.unpack(leaves, result.numbers, *others)
+        for kept, leaf in zip(self._observation, following, strict=True):
+            kept[self._rows[part]] = leaf
+        self._latest[part] = None
 
     def _remember_error(self) -> "_RememberError":
         return _RememberError(self)
@@ -147,10 +287,14 @@ class _RememberError:
         self._owner.error = error
 
 
-def _variable(value: tf.Tensor) -> tf.Variable:
-    return tf.Variable(value, trainable=False)
+_threads = threading.local()
 
 
-def _write(variable: tf.Variable, rows: tf.Tensor, value: tf.Tensor) -> None:
-    """Replace some rows of a variable."""
-    variable.scatter_nd_update(rows[:, None], value)
+def _keep_thread_state() -> None:
+    """Keep what Python knows of this thread, one of TensorFlow's, between calls.
+
+    Otherwise it is made anew for every call, for a third of what a call costs.
+    """
+    if not hasattr(_threads, "kept"):
+        _threads.kept = True
+        ctypes.pythonapi.PyGILState_Ensure()

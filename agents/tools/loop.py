@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from agents.tools import checkpoint, simulation
 
@@ -143,7 +142,7 @@ class Steps:
         self, batch_env: Any, algorithm: Any, seeds: np.ndarray, training: bool
     ) -> None:
         """Discontinue all episodes; the next ones begin with these seeds `[N]`."""
-        batch_env.discontinue(tf.constant(seeds, tf.int64))
+        batch_env.discontinue(seeds)
         self._batch_env, self._algorithm = batch_env, algorithm
         self._training = training
         self._size = 16
@@ -153,7 +152,7 @@ class Steps:
     @property
     def env_steps(self) -> int:
         """Environment steps begun so far."""
-        return (self._batch_env.steps - self._steps_before) * len(self._batch_env)
+        return self._batch_env.steps - self._steps_before
 
     def run(self, limit: int) -> dict[str, np.ndarray]:
         """Simulate at most `limit` steps; arrays `[steps, N]` as in `simulate`."""

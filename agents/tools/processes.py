@@ -27,13 +27,19 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-# Messages are one byte, their kind; all but the first three carry a pickled value.
-STEP, RESET, DONE = b"s", b"r", b"."
+# Messages are one byte, their kind; all but these carry a pickled value. Where a worker
+# serves two batches, the second of each pair is for the other one.
+STEPS, RESETS, DONE = (b"s", b"t"), (b"r", b"q"), b"."
+STEP, RESET = STEPS[0], RESETS[0]
 START, CALL, GET, RESULT, MISSING, INVALID, ERROR = (
     b"*", b"c", b"g", b"=", b"?", b"#", b"!"
 )  # fmt: skip
-_BARE = frozenset((STEP, RESET, DONE))
-_NAMES = {STEP: "step", RESET: "reset", START: "start"}
+_BARE = frozenset((*STEPS, *RESETS, DONE))
+_NAMES = {
+    START: "start",
+    **dict.fromkeys(STEPS, "step"),
+    **dict.fromkeys(RESETS, "reset"),
+}
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _ENVIRON = {**dict.fromkeys(_THREADS, "1"), "CUDA_VISIBLE_DEVICES": ""}

@@ -1,5 +1,6 @@
 """Interaction of a batch of environments with an algorithm, in one op."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -17,9 +18,13 @@ def simulate(
 ) -> dict[str, tf.Tensor]:
     """Run environments and algorithm together for a number of batch steps.
 
-    Rows whose episode is over are reset at the beginning of the next step, so that
-    the algorithm always sees the true last observation of an episode. Everything
+    The algorithm always sees the true last observation of an episode. Everything
     happens in one graph function, traced once for training and once for evaluation.
+
+    Where the environments are in two parts, their steps alternate: one part steps while
+    the algorithm chooses actions for the other one and learns of it. So the algorithm
+    is called twice per batch step, for half of the rows each time, and an update after
+    the last row of a batch step finds the first half one step ahead.
 
     Args:
       batch_env: Environments, `N` rows.
@@ -35,6 +40,11 @@ def simulate(
     Raises:
       What the environments raise, for example `EnvProcessError`.
     """
+    if not int(steps):
+        if reset:
+            batch_env.discontinue()
+        ended = tf.zeros([0, len(batch_env), 4])
+        return _result(ended)
     steps, reset = tf.cast(steps, tf.int32), tf.convert_to_tensor(reset)
     try:
         return _simulate(batch_env, algorithm, steps, training, reset)
@@ -52,54 +62,111 @@ def _simulate(
     training: bool,
     reset: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
-    conditional.when(reset, batch_env.discontinue)
-    arrays = [tf.TensorArray(x, steps) for x in (tf.bool, tf.float32, tf.int32)]
-
-    def body(index, *arrays):
-        finished = _step(batch_env, algorithm, training)
-        written = [a.write(index, x) for a, x in zip(arrays, finished, strict=True)]
-        return (index + 1, *written)
-
-    _, *arrays = tf.while_loop(
-        lambda index, *_: index < steps, body, (0, *arrays), parallel_iterations=1
-    )
-    names = ("done", "score", "length")
-    return {name: a.stack() for name, a in zip(names, arrays, strict=True)}
+    run = _together if batch_env.parts == 1 else _in_turns
+    return _result(run(batch_env, algorithm, steps, training, reset))
 
 
-def _step(batch_env, algorithm, training: bool) -> tuple[tf.Tensor, ...]:
-    """One step of all rows; returns done, score and length where done, each `[N]`."""
+def _together(batch_env, algorithm, steps, training, reset) -> tf.Tensor:
+    """All rows step at the same time; returns ends of episodes, `[steps, N, 4]`."""
     everyone = tf.range(len(batch_env))
 
-    def begin(agent_indices):
-        batch_env.reset(agent_indices)
-        algorithm.begin_episodes(agent_indices)
+    def body(index, step, ended):
+        action = _act(algorithm, everyone, step, training)
+        more = index + 1 < steps
+        outcome, following = batch_env.simulate(step, action, more)
+        _learn(algorithm, everyone, step.observation, action, outcome, training)
+        return index + 1, following, ended.write(index, outcome.ended)
 
-    _for_rows(begin, batch_env.done)
-    observation = tf.nest.map_structure(tf.convert_to_tensor, batch_env.observation)
-    action = algorithm.perform(everyone, observation, training)
-    batch_env.simulate(action)
-    done = batch_env.done
-    if training:
-        algorithm.experience(
-            everyone,
-            observation,
-            action,
-            tf.convert_to_tensor(batch_env.reward),
-            tf.convert_to_tensor(batch_env.terminated),
-            tf.convert_to_tensor(batch_env.truncated),
-            tf.nest.map_structure(tf.convert_to_tensor, batch_env.observation),
-        )
-        _for_rows(algorithm.end_episodes, done)
-    score = tf.where(done, batch_env.score, 0.0)
-    length = tf.where(done, batch_env.length, 0)
-    return done, score, length
+    ended = tf.TensorArray(tf.float32, steps)
+    step = batch_env.begin(reset)
+    *_, ended = _while(lambda index, *_: index < steps, body, (0, step, ended))
+    return ended.stack()
 
 
-def _for_rows(function, selected: tf.Tensor) -> None:
-    """Call a function with the indices of the selected rows, if there are any."""
+def _in_turns(batch_env, algorithm, steps, training, reset) -> tf.Tensor:
+    """Two halves take turns; returns ends of episodes, `[steps, N, 4]`."""
+    size = len(batch_env) // 2
+    act = functools.partial(_act, algorithm, training=training)
+    learn = functools.partial(_learn, algorithm, training=training)
+    if not tf.config.functions_run_eagerly():  # Each is traced once, though used twice.
+        act, learn = (tf.function(f, autograph=False) for f in (act, learn))
 
-    def call(selected):
-        function(tf.cast(tf.where(selected)[:, 0], tf.int32))
+    def rows(part):
+        return part * size + tf.range(size)
 
-    conditional.when(tf.reduce_any(selected), call, selected)
+    def body(index, step, last, ended):
+        """Start one half, which acts at this step; finish the other one."""
+        part = index % 2
+        other = 1 - part
+        action = act(rows(part), step)
+        more = index // 2 + 1 < steps
+        outcome, following = batch_env.simulate(step, action, more, part, other)
+        learn(rows(other), *last, outcome)
+        last = step.observation, action
+        return index + 1, following, last, ended.write(index - 1, outcome.ended)
+
+    both = batch_env.begin(reset)
+    first, second = (
+        tf.nest.map_structure(lambda x, part=part: x[rows(part)[0] :][:size], both)
+        for part in (0, 1)
+    )
+    action = act(rows(0), first)
+    started, _ = batch_env.simulate(first, action, steps > 1, 0, -1)
+    with tf.control_dependencies([started.ended]):
+        second = tf.nest.map_structure(tf.identity, second)
+    ended = tf.TensorArray(tf.float32, 2 * steps)
+    _, step, last, ended = _while(
+        lambda index, *_: index < 2 * steps,
+        body,
+        (1, second, (first.observation, action), ended),
+    )
+    outcome, _ = batch_env.simulate(step, last[1], False, -1, 1)
+    learn(rows(1), *last, outcome)
+    ended = ended.write(2 * steps - 1, outcome.ended)
+    return tf.reshape(ended.stack(), [steps, 2 * size, 4])
+
+
+def _act(algorithm, rows: tf.Tensor, step: Any, training: bool) -> Any:
+    """Begin episodes where they are new, and choose actions `[K, ...]`."""
+    _for_rows(algorithm.begin_episodes, rows, step.first)
+    return algorithm.perform(rows, step.observation, training)
+
+
+def _learn(algorithm, rows, observation, action, outcome, training: bool) -> None:
+    """Tell the algorithm what happened, if it is training."""
+    if not training:
+        return
+    algorithm.experience(
+        rows,
+        observation,
+        action,
+        outcome.reward,
+        outcome.terminated,
+        outcome.truncated,
+        outcome.observation,
+    )
+    _for_rows(algorithm.end_episodes, rows, outcome.done)
+
+
+def _for_rows(function, rows: tf.Tensor, selected: tf.Tensor) -> None:
+    """Call a function with the selected ones of these rows, if there are any."""
+
+    def call(rows, selected):
+        function(tf.boolean_mask(rows, selected))
+
+    conditional.when(tf.reduce_any(selected), call, rows, selected)
+
+
+def _while(condition, body, variables) -> Any:
+    return tf.while_loop(condition, body, variables, parallel_iterations=1)
+
+
+def _result(ended: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Names for the columns of ends of episodes `[steps, N, 4]`."""
+    terminated, truncated, score, length = tf.unstack(ended, axis=2)
+    done = terminated + truncated > 0
+    return {
+        "done": done,
+        "score": tf.where(done, score, 0.0),
+        "length": tf.cast(tf.where(done, length, 0.0), tf.int32),
+    }
