@@ -35,6 +35,7 @@ def main() -> None:
         "limit": Limit(args.env),
         "workers": Workers(args.env, args.num_agents),
         "simulate": Simulate(args.env, args.num_agents),
+        "lag": Simulate(args.env, args.num_agents, True),
         "async": Async(args.env, args.num_agents),
     }
     rates = {name: [] for name in contestants}
@@ -54,6 +55,7 @@ def main() -> None:
     ratios = [
         ("simulate", "async"),
         ("simulate", "limit"),
+        ("lag", "limit"),
         ("workers", "limit"),
     ]
     for left, right in ratios:
@@ -133,13 +135,14 @@ class Workers:
 class Simulate:
     """The simulate op without training."""
 
-    def __init__(self, env: str, num_agents: int) -> None:
+    def __init__(self, env: str, num_agents: int, lag: bool = False) -> None:
         from agents import tools
         from agents.algorithms import ppo
         from agents.environments import make
 
         self._tools = tools
-        self._env = tools.InGraphBatchEnv(make.batch(env, num_agents))
+        make_batch = make.halves if lag else make.batch
+        self._env = tools.InGraphBatchEnv(make_batch(env, num_agents))
         spaces = self._env.observation_space, self._env.action_space
         self._policy = ppo.PPO(*spaces, num_agents, 1, ppo.Config(update_every=1))
 

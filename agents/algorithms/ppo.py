@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from agents import memories, networks, optimizers, preprocessing, returns
 from agents.networks.presets import NetworkConfig
-from agents.tools import algorithm, conditional, schedules, spaces
+from agents.tools import algorithm, conditional, packing, schedules, spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,9 +135,11 @@ class PPO(algorithm.Algorithm):
                 lambda x: tf.TensorSpec(x.shape[1:], x.dtype), self._state
             ),
         }
-        self._chosen = tf.nest.map_structure(
-            lambda x: _variables(tf.zeros([num_agents, *x.shape], x.dtype)), chosen
-        )
+        self._packing = packing.Packing(chosen)
+        self._chosen = [
+            _variables(tf.zeros([num_agents, *x.shape], x.dtype))
+            for x in self._packing.specs
+        ]
         self.memory = self._define_memory(specs, chosen, num_agents, max_length)
         self._jit = config.memory == "unrolls" if config.jit is None else config.jit
         self._update = tf.function(
@@ -171,7 +173,7 @@ class PPO(algorithm.Algorithm):
         if training:
             sample = distribution.sample(self.generator)
             chosen = {"sample": sample, "parameters": parameters, "state": state}
-            _write(self._chosen, agent_indices, chosen)
+            _write(self._chosen, agent_indices, self._packing.pack(chosen))
         else:
             sample = distribution.mode()
         _write(self._state, agent_indices, next_state)
@@ -200,7 +202,7 @@ class PPO(algorithm.Algorithm):
             "discounted": discounted,
             "done": done,
             "bootstrap": self._bootstrap(agent_indices, next_observation, cut),
-            **_gather(self._chosen, agent_indices),
+            **self._packing.unpack(_gather(self._chosen, agent_indices)),
         }
         self.memory.append(agent_indices, transition)
         if self._config.memory == "unrolls":
@@ -393,14 +395,20 @@ class PPO(algorithm.Algorithm):
     def _bootstrap(self, rows, next_observation, cut: tf.Tensor) -> tf.Tensor:
         """Values of the observations behind steps where data ends, else zero, `[K]`."""
 
-        def values():
+        leaves = tf.nest.flatten(next_observation)
+
+        def values(rows, cut, *leaves):
+            observation = tf.nest.pack_sequence_as(next_observation, leaves)
             _, value, _ = self.network.step(
-                self.observations(next_observation), _gather(self._state, rows)
+                self.observations(observation), _gather(self._state, rows)
             )
             return tf.where(cut, value, 0.0)
 
-        return tf.cond(
-            tf.reduce_any(cut), values, lambda: tf.zeros_like(cut, tf.float32)
+        return conditional.when(
+            tf.reduce_any(cut),
+            values,
+            *(rows, cut, *leaves),
+            otherwise=lambda rows, cut, *_: tf.zeros_like(cut, tf.float32),
         )
 
     def _adjust_penalty(self, kl: tf.Tensor) -> None:

@@ -50,8 +50,7 @@ class Episodes(tf.Module):
 
     def data(self) -> tuple[Any, tf.Tensor]:
         """Finished episodes `[capacity, max_length, ...]` and mask of valid steps."""
-        data = tf.nest.map_structure(tf.convert_to_tensor, self._finished.data)
-        return data, self._finished.mask()
+        return self._finished.data, self._finished.mask()
 
     def clear_data(self) -> None:
         """Forget the finished episodes."""

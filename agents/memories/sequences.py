@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from agents.tools import spaces
+from agents.tools import packing
 
 
 class Sequences(tf.Module):
@@ -18,47 +18,46 @@ class Sequences(tf.Module):
         """Allocate zeros for a structure of `tf.TensorSpec` of one transition."""
         super().__init__()
         self.rows, self.length = rows, length
-        # Plain dicts: those of Keras layers would be left out of checkpoints.
-        self._data = spaces.transform(
-            lambda spec: tf.Variable(
+        self._packing = packing.Packing(specs)
+        self._data = [
+            tf.Variable(
                 tf.zeros([rows, length, *spec.shape], spec.dtype), trainable=False
-            ),
-            specs,
-        )
+            )
+            for spec in self._packing.specs
+        ]
         self.lengths = tf.Variable(tf.zeros([rows], tf.int32), trainable=False)
 
     @property
     def data(self) -> Any:
-        """Structure of variables `[rows, length, ...]`, in plain dicts and tuples."""
-        return spaces.transform(lambda variable: variable, self._data)
+        """Structure of tensors `[rows, length, ...]`."""
+        return self._packing.unpack(self._data)
 
     def append(self, rows: tf.Tensor, transition: Any) -> None:
         """Add one step `[K, ...]` to rows, int32 `[K]`; a full row raises."""
         position = tf.gather(self.lengths, rows)
-        tf.debugging.assert_less(
-            position, self.length, "A sequence is longer than the memory."
+        tf.raw_ops.Assert(
+            condition=tf.reduce_all(position < self.length),
+            data=["A sequence is longer than the memory."],
         )
         # Clipped so that the scatter does not fail first, with a message less clear.
         indices = tf.stack([rows, tf.minimum(position, self.length - 1)], 1)
-        tf.nest.map_structure(
-            lambda variable, value: variable.scatter_nd_update(indices, value),
-            self.data,
-            transition,
-        )
+        for variable, value in zip(
+            self._data, self._packing.pack(transition), strict=True
+        ):
+            variable.scatter_nd_update(indices, value)
         self.lengths.scatter_nd_update(rows[:, None], position + 1)
 
-    def gather(self, rows: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """Data `[K, T, ...]` and lengths `[K]` of rows."""
-        data = tf.nest.map_structure(lambda x: tf.gather(x, rows), self.data)
+    def gather(self, rows: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Packed data `[K, T, ...]` and lengths `[K]` of rows, for `replace`."""
+        data = [tf.gather(variable, rows) for variable in self._data]
         return data, tf.gather(self.lengths, rows)
 
-    def replace(self, rows: tf.Tensor, data: Any, lengths: tf.Tensor) -> None:
-        """Overwrite whole rows with data `[K, T, ...]` and lengths `[K]`."""
-        tf.nest.map_structure(
-            lambda variable, value: variable.scatter_nd_update(rows[:, None], value),
-            self.data,
-            data,
-        )
+    def replace(
+        self, rows: tf.Tensor, data: list[tf.Tensor], lengths: tf.Tensor
+    ) -> None:
+        """Overwrite whole rows with what `gather` gave."""
+        for variable, value in zip(self._data, data, strict=True):
+            variable.scatter_nd_update(rows[:, None], value)
         self.lengths.scatter_nd_update(rows[:, None], lengths)
 
     def clear(self, rows: tf.Tensor) -> None:

@@ -46,8 +46,7 @@ class Unrolls(tf.Module):
 
     def data(self) -> tuple[Any, tf.Tensor]:
         """Transitions `[rows, length, ...]` and mask of valid steps."""
-        data = tf.nest.map_structure(tf.convert_to_tensor, self._unrolls.data)
-        return data, self._unrolls.mask()
+        return self._unrolls.data, self._unrolls.mask()
 
     def clear_data(self) -> None:
         """Begin new unrolls."""

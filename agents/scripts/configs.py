@@ -26,6 +26,9 @@ class Environment:
     """Processes of the workers backend; none for one per core."""
     max_length: int | None = None
     """Steps after which episodes are truncated; none for the limit of the id."""
+    action_lag: bool | None = None
+    """Step the batch in two halves, one of which acts while the other steps; none: for
+    many agents in workers, where that is faster."""
     timeout: float = 60.0
     """Seconds that a step or reset may take."""
     kwargs: dict = dataclasses.field(default_factory=dict)

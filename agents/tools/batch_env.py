@@ -151,12 +151,16 @@ class Backend(abc.ABC):
         self.action_space = action_space
         self._arrays = arrays
         self._others = arrays.others()
-        self._write_actions = checks.ActionWriter(action_space, arrays.action)
+        self._write_actions = checks.ActionWriter(
+            action_space, arrays.action, self.first_row
+        )
         self._structure = spaces.spec(observation_space)
         self._specs = spaces.flatten(self._structure)
         self._names = checks.names("observation", self._structure)
         self._width = (arrays.numbers.shape[1] - NUMBERS) // 2
         self._done = np.ones(len(arrays.numbers), bool)
+        self._none = np.zeros(len(arrays.numbers), bool)
+        self._none.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self._done)
@@ -184,7 +188,7 @@ class Backend(abc.ABC):
           actions: Structure of arrays `[N, ...]`.
           restart: Begin a new episode, without seed, in rows whose episode ends.
         """
-        if self._done.any():
+        if self._done is not self._none and self._done.any():
             rows = (np.flatnonzero(self._done) + self.first_row).tolist()
             raise RuntimeError(f"Environment rows {rows} are done; reset them first.")
         self._write_actions(actions)
@@ -195,17 +199,18 @@ class Backend(abc.ABC):
         """Wait for the end of the step that was started."""
         info = self._finish(self._restart)
         numbers = self._arrays.numbers.copy()
-        done = numbers[:, TERMINATED : TRUNCATED + 1].any(1)
+        flags = numbers[:, TERMINATED : TRUNCATED + 1]
+        done = flags.any(1) if flags.any() else self._none
         observation, following = ([x.copy() for x in y] for y in self._others)
         last = numbers[:, NUMBERS : NUMBERS + self._width]
         new = numbers[:, NUMBERS + self._width :]
-        if not (self._restart and done.any()):
+        if done is self._none or not self._restart:
             new[:], following = last, observation
         else:
             new[~done] = last[~done]
             for leaf, copy in zip(observation, following, strict=True):
                 copy[~done] = leaf[~done]
-        self._done = np.zeros_like(done) if self._restart else done
+        self._done = self._none if self._restart else done
         result = Results(numbers, observation, following, done, self._restart, info)
         if not np.isfinite(numbers).all():
             self._complain(result)
@@ -226,6 +231,7 @@ class Backend(abc.ABC):
                 raise ValueError(
                     f"Expected {len(rows)} seeds that are not negative, got {seeds}."
                 )
+        self._done = self._done.copy()
         self._done[rows] = True
         if len(rows):
             self._reset(rows, seeds)

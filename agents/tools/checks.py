@@ -117,9 +117,13 @@ class ActionWriter:
     Args:
       space: Action space of one environment.
       targets: Leaves `[N, ...]` to write.
+      first_row: Added to the rows that errors name.
     """
 
-    def __init__(self, space: gymnasium.Space, targets: list[np.ndarray]):
+    def __init__(
+        self, space: gymnasium.Space, targets: list[np.ndarray], first_row: int = 0
+    ):
+        self._first_row = first_row
         structure = spaces.spec(space)
         self._leaves = [
             (name, path, target, *_bounds(leaf))
@@ -153,7 +157,8 @@ class ActionWriter:
             if not valid.all():
                 row = int(np.argwhere(~valid)[0][0])
                 raise ValueError(
-                    f"Environment row {row}: {name} {leaf[row]} is not finite or not "
+                    f"Environment row {row + self._first_row}: {name} {leaf[row]} "
+                    "is not finite or not "
                     f"between {low} and {high}."
                 )
 

@@ -254,8 +254,8 @@ class InGraphBatchEnv:
         numbers[:, batch_env.LENGTH] = length
         if done.any():
             score[done] = length[done] = 0
-        self._over[rows] = done if not result.restarted else False
-        self._first[rows] = done if result.restarted else False
+        over, first = (False, done) if result.restarted else (done, False)
+        self._over[rows], self._first[rows] = over, first
         self._latest[part] = result
 
     def _store(self, part: int) -> None:

@@ -160,7 +160,7 @@ def test_functions_change_only_the_rows_they_name(name, memory):
     agent = make(envs, settings(name, memory=memory, update_every=3), cls=Kept)
     interact(agent, range(count), 3)
     variables = [v for v in agent.variables if v.shape.rank > 0 and v.shape[0] == count]
-    assert len(variables) >= 8
+    assert len(variables) >= 4  # Chosen, returns, data and lengths of the memory.
     others = [row for row in range(count) if row != 1]
     observation = tf.ones([1, 3])
     flags = tf.constant([True]), tf.constant([False])
@@ -1029,7 +1029,7 @@ def test_spaces(observation, action):
     data, mask = agent.memory.data()
     for leaf, space in zip(
         tf.nest.flatten(data["observation"]),
-        tf.nest.flatten(envs.observation),
+        tf.nest.flatten(envs.begin().observation),
         strict=True,
     ):
         assert leaf.dtype == space.dtype  # Images are kept as bytes.
@@ -1101,8 +1101,7 @@ def test_fresh_process_restores_everything_and_acts_the_same(tmp_path):
         "rewards",
         "memory/count",
         "memory/finished/lengths",
-        "memory/finished/_data/parameters/mean",
-        "memory/finished/_data/state/0/1",
+        "memory/finished/_data/0",
         "generator",
         "kl_penalty",
         "steps",

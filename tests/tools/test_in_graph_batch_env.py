@@ -1,4 +1,4 @@
-"""A batch of environments in variables of the graph."""
+"""A batch of environments that is stepped from the graph."""
 
 import gymnasium
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from agents import tools
-from agents.tools import batch_env, mocks
+from agents.tools import batch_env, in_graph_batch_env, mocks
 
 
 class Recorder(mocks.MockEnvironment):
@@ -63,156 +63,150 @@ def make(count=3, cls=mocks.MockEnvironment, **kwargs):
     return envs, tools.InGraphBatchEnv(tools.BatchEnv(envs, blocking=True))
 
 
-def rows(*indices):
-    return tf.constant(indices, tf.int32)
+def halves(count=4, cls=mocks.MockEnvironment, **kwargs):
+    envs = [cls(**kwargs) for _ in range(count)]
+    parts = envs[: count // 2], envs[count // 2 :]
+    return envs, tools.InGraphBatchEnv(
+        [tools.BatchEnv(x, True, y) for x, y in zip(parts, (0, 2), strict=True)]
+    )
 
 
-def state(envs):
-    variables = {
-        name: getattr(envs, name)
-        for name in ("reward", "terminated", "truncated", "score", "length")
-    }
-    values = {name: variable.numpy().tolist() for name, variable in variables.items()}
-    values["observation"] = envs.observation.numpy()[:, 0].tolist()
-    return values
+def column(observation):
+    return observation.numpy()[:, 0].tolist()
 
 
-def test_everything_is_done_before_the_first_reset():
-    _, envs = make()
+def test_new_rows_begin_episodes():
+    made, envs = make()
     assert len(envs) == 3
-    assert envs.done.numpy().tolist() == [True] * 3
+    assert envs.parts == 1
     assert envs.error is None
+    assert [env.lengths for env in made] == [[]] * 3
+    step = envs.begin()
+    assert column(step.observation) == [0, 0, 0]
+    assert step.first.numpy().tolist() == [True] * 3
+    step = envs.begin()
+    assert step.first.numpy().tolist() == [False] * 3
+    assert [len(env.lengths) for env in made] == [1] * 3
 
 
-def test_stepping_rows_that_are_not_reset_raises():
-    _, envs = make()
-    envs.reset(rows(0, 2))
-    with pytest.raises(RuntimeError, match=r"\[1\] are done"):
-        envs.simulate(tf.zeros([3, 1]))
+def test_stepping_before_the_beginning_raises():
+    made, envs = make()
+    step = in_graph_batch_env.Step(tf.zeros([3, 2]), tf.zeros([3], tf.bool))
+    with pytest.raises(RuntimeError, match=r"\[0, 1, 2\] are done"):
+        envs.simulate(step, tf.zeros([3, 1]))
 
 
-def test_variables_after_reset_and_steps():
-    _, envs = make(2, durations=(2, 3))
-    envs.reset(rows(0, 1))
-    assert state(envs) == {
-        "observation": [0, 0],
-        "reward": [0, 0],
-        "terminated": [False, False],
-        "truncated": [False, False],
-        "score": [0, 0],
-        "length": [0, 0],
-    }
-    envs.simulate(tf.zeros([2, 1]))
-    envs.simulate(tf.zeros([2, 1]))
-    assert state(envs) == {
-        "observation": [2, 2],
-        "reward": [2, 2],
-        "terminated": [True, True],
-        "truncated": [False, False],
-        "score": [3, 3],
-        "length": [2, 2],
-    }
-
-
-def test_reset_changes_only_the_rows_it_names():
-    made, envs = make(3, durations=(2, 3))
-    envs.reset(rows(0, 1, 2))
-    for _ in range(2):
-        envs.simulate(tf.zeros([3, 1]))
-    envs.reset(rows(1))
-    assert state(envs) == {
-        "observation": [2, 1000, 2],
-        "reward": [2, 0, 2],
-        "terminated": [True, False, True],
-        "truncated": [False, False, False],
-        "score": [3, 0, 3],
-        "length": [2, 0, 2],
-    }
-    assert [len(env.lengths) for env in made] == [1, 2, 1]
-
-
-def test_reset_of_rows_in_another_order():
-    made, envs = make(3)
-    envs.reset(rows(2, 0, 1))
-    envs.simulate(tf.zeros([3, 1]))
-    envs.reset(rows(2))
-    envs.reset(rows(1, 2))
-    assert state(envs)["observation"] == [1, 1000, 2000]
-    assert [len(env.lengths) for env in made] == [1, 2, 3]
+def test_outcome_and_next_step():
+    made, envs = make(2, durations=(2, 3))
+    step = envs.begin()
+    outcome, step = envs.simulate(step, tf.zeros([2, 1]))
+    assert column(outcome.observation) == column(step.observation) == [1, 1]
+    assert outcome.reward.numpy().tolist() == [1, 1]
+    assert outcome.ended.numpy().tolist() == [[0, 0, 1, 1]] * 2
+    assert step.first.numpy().tolist() == [False] * 2
+    outcome, step = envs.simulate(step, tf.zeros([2, 1]))
+    assert column(outcome.observation) == [2, 2]  # The true last one.
+    assert outcome.terminated.numpy().tolist() == [True] * 2
+    assert outcome.truncated.numpy().tolist() == [False] * 2
+    assert outcome.ended.numpy().tolist() == [[1, 0, 3, 2]] * 2
+    assert column(step.observation) == [1000, 1000]
+    assert step.first.numpy().tolist() == [True] * 2
+    outcome, _ = envs.simulate(step, tf.zeros([2, 1]))
+    assert outcome.ended.numpy().tolist() == [[0, 0, 1, 1]] * 2  # A new score.
 
 
 def test_truncation_is_no_termination():
     _, envs = make(1, durations=(1,), truncate=True)
-    envs.reset(rows(0))
-    envs.simulate(tf.zeros([1, 1]))
-    assert not envs.terminated.numpy().any()
-    assert envs.truncated.numpy().all()
-    assert envs.done.numpy().all()
-    envs.reset(rows(0))
-    assert not envs.truncated.numpy().any()
-    assert not envs.done.numpy().any()
+    outcome, _ = envs.simulate(envs.begin(), tf.zeros([1, 1]))
+    assert not outcome.terminated.numpy().any()
+    assert outcome.truncated.numpy().all()
+    assert outcome.done.numpy().all()
 
 
-def test_seeds_are_used_by_the_next_reset_only():
+def test_without_more_steps_nothing_is_reset_before_it_is_needed():
+    made, envs = make(2, durations=(1, 9))
+    step = envs.begin()
+    outcome, step = envs.simulate(step, tf.zeros([2, 1]), more=False)
+    assert outcome.done.numpy().tolist() == [True, True]
+    assert column(step.observation) == [1, 1]
+    assert [len(env.lengths) for env in made] == [1, 1]
+    step = envs.begin()
+    assert column(step.observation) == [1000, 1000]
+    assert step.first.numpy().tolist() == [True, True]
+
+
+def test_episodes_that_began_on_the_way_are_known_to_the_next_beginning():
+    made, envs = make(2, durations=(1, 9))
+    envs.simulate(envs.begin(), tf.zeros([2, 1]))
+    step = envs.begin()
+    assert column(step.observation) == [1000, 1000]
+    assert step.first.numpy().tolist() == [True, True]
+    assert [len(env.lengths) for env in made] == [2, 2]
+
+
+def test_only_rows_whose_episode_ends_are_restarted():
+    made = [mocks.MockEnvironment(durations=(d,)) for d in (1, 3)]
+    envs = tools.InGraphBatchEnv(tools.BatchEnv(made, blocking=True))
+    outcome, step = envs.simulate(envs.begin(), tf.zeros([2, 1]))
+    assert column(outcome.observation) == [1, 1]
+    assert column(step.observation) == [1000, 1]
+    assert step.first.numpy().tolist() == [True, False]
+    assert [len(env.lengths) for env in made] == [2, 1]
+
+
+def test_seeds_are_used_by_the_next_beginning_only():
     made, envs = make(3, Recorder)
-    envs.discontinue(tf.constant([7, 0, 2**40], tf.int64))
-    assert envs.done.numpy().all()
-    envs.reset(rows(0, 1, 2))
-    envs.reset(rows(1))
+    envs.discontinue(np.array([7, 0, 2**40]))
+    envs.begin()
+    envs.begin()
+    envs.begin(reset=True)
+    assert [env.seeds for env in made] == [[7, None], [0, None], [2**40, None]]
+
+
+def test_scores_begin_anew_after_discontinuing():
+    _, envs = make(1, durations=(9,))
+    _, step = envs.simulate(envs.begin(), tf.zeros([1, 1]))
+    envs.simulate(step, tf.zeros([1, 1]))
     envs.discontinue()
-    envs.reset(rows(0, 1, 2))
-    assert [env.seeds for env in made] == [
-        [7, None],
-        [0, None, None],
-        [2**40, None],
-    ]
-
-
-def test_discontinued_rows_may_be_reset_in_parts():
-    made, envs = make(3, Recorder)
-    envs.discontinue(tf.constant([5, 6, 7], tf.int64))
-    envs.reset(rows(1))
-    assert envs.done.numpy().tolist() == [True, False, True]
-    envs.reset(rows(2, 0))
-    assert [env.seeds for env in made] == [[5], [6], [7]]
+    outcome, _ = envs.simulate(envs.begin(), tf.zeros([1, 1]))
+    assert outcome.ended.numpy().tolist() == [[0, 0, 1, 1]]
 
 
 def test_structured_observations_keep_structure_shape_and_dtype():
     made, envs = make(2, Dictionary)
-    envs.reset(rows(0, 1))
-    envs.simulate(tf.constant([-1, 1], tf.int64))
-    envs.reset(rows(1))
-    observation = tf.nest.map_structure(lambda x: x.numpy(), envs.observation)
-    assert observation["speed"].tolist() == [2, 1]
-    assert observation["speed"].dtype == np.float32
-    assert observation["camera"].dtype == np.uint8
-    assert observation["camera"].shape == (2, 2, 3, 1)
-    assert observation["camera"][:, 0, 0, 0].tolist() == [2, 1]
-    number, pair = observation["keys"]
-    assert number.dtype == pair.dtype == np.int64
-    assert number.tolist() == [2, 1]
-    assert pair.tolist() == [[2, 3], [1, 2]]
+    action = tf.constant([-1, 1], tf.int64)
+    for observation in (
+        envs.begin().observation,
+        *(x.observation for x in envs.simulate(envs.begin(), action)),
+    ):
+        time = int(observation["speed"][0])
+        assert observation["speed"].dtype == tf.float32
+        assert observation["speed"].numpy().tolist() == [time, time]
+        assert observation["camera"].dtype == tf.uint8
+        assert observation["camera"].shape == (2, 2, 3, 1)
+        assert observation["camera"].numpy()[:, 0, 0, 0].tolist() == [time, time]
+        number, pair = observation["keys"]
+        assert number.dtype == pair.dtype == tf.int64
+        assert number.numpy().tolist() == [time, time]
+        assert pair.numpy().tolist() == [[time, time + 1]] * 2
+    assert time == 2
     assert made[0].actions == [-1]
 
 
-def test_works_the_same_inside_of_a_graph_function():
-    _, envs = make(2, durations=(3,))
+def test_observations_that_are_no_numbers_restart_by_row():
+    class Images(mocks.MockEnvironment):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.observation_space = gymnasium.spaces.Box(0, 255, (2, 2), np.uint8)
 
-    @tf.function(autograph=False)
-    def run():
-        everyone = tf.range(2)
-        envs.reset(everyone)
-        envs.simulate(tf.zeros([2, 1]))
-        envs.simulate(tf.zeros([2, 1]))
-        first = tf.convert_to_tensor(envs.observation)
-        envs.simulate(tf.zeros([2, 1]))
-        envs.reset(everyone)
-        return first, tf.convert_to_tensor(envs.observation)
+        def _observe(self):
+            return np.full((2, 2), super()._observe()[0] // 10, np.uint8)
 
-    first, second = run()
-    assert first.shape == (2, 2)  # Known while tracing.
-    assert first.numpy().tolist() == [[2, 2], [2, 2]]
-    assert second.numpy().tolist() == [[1000, 1000], [1000, 1000]]
+    made = [Images(durations=(d,)) for d in (1, 3)]
+    envs = tools.InGraphBatchEnv(tools.BatchEnv(made, blocking=True))
+    outcome, step = envs.simulate(envs.begin(), tf.zeros([2, 1]))
+    assert outcome.observation.numpy()[:, 0, 0].tolist() == [0, 0]
+    assert step.observation.numpy()[:, 0, 0].tolist() == [100, 0]
 
 
 def test_shapes_are_known_while_tracing():
@@ -220,13 +214,56 @@ def test_shapes_are_known_while_tracing():
 
     @tf.function(autograph=False)
     def run():
-        envs.reset(tf.range(2))
-        envs.simulate(tf.zeros([2], tf.int64))
-        leaves = [*tf.nest.flatten(envs.observation), envs.reward, envs.done]
-        shapes = [tf.convert_to_tensor(x).shape.as_list() for x in leaves]
-        assert shapes == [[2, 2, 3, 1], [2], [2, 2], [2], [2], [2]]
+        step = envs.begin()
+        outcome, following = envs.simulate(step, tf.zeros([2], tf.int64))
+        expected = [[2, 2, 3, 1], [2], [2, 2], [2]]
+        for observation in (x.observation for x in (step, outcome, following)):
+            leaves = tf.nest.flatten(observation)
+            assert [x.shape.as_list() for x in leaves] == expected
+        flags = outcome.reward, outcome.terminated, outcome.done, following.first
+        assert [x.shape.as_list() for x in flags] == [[2]] * 4
+        assert outcome.ended.shape == [2, 4]
 
     run()
+
+
+def test_halves_take_turns():
+    made, envs = halves(durations=(2,))
+    assert envs.parts == 2
+    assert len(envs) == 4
+    step = envs.begin()
+    assert column(step.observation) == [0] * 4
+    first = tf.nest.map_structure(lambda x: x[:2], step)
+    action = tf.zeros([2, 1])
+    envs.simulate(first, action, start=0, finish=-1)
+    assert envs.steps == 2
+    for _ in range(2):
+        outcome, first = envs.simulate(first, action, start=1, finish=0)
+        other, second = envs.simulate(first, action, start=0, finish=1)
+        np.testing.assert_array_equal(outcome.ended, other.ended)
+        np.testing.assert_array_equal(first.observation, second.observation)
+    assert column(outcome.observation) == [2, 2]
+    assert column(first.observation) == [1000, 1000]
+    envs.simulate(first, action, start=-1, finish=0)
+    assert envs.steps == 10
+    # The serial backend steps when it is waited for.
+    assert [env.lengths for env in made] == [[2, 1], [2, 1], [2, 0], [2, 0]]
+
+
+def test_errors_name_rows_of_the_whole_batch():
+    made, envs = halves()
+    with pytest.raises(ValueError, match="row 3"):
+        envs.simulate(envs.begin(), tf.constant([[0.0], [1.5]]), start=1, finish=1)
+    made[3].step = lambda action: (np.zeros(2), float("nan"), False, False, {})
+    with pytest.raises(batch_env.EnvDataError, match="row 3.*reward"):
+        envs.simulate(envs.begin(), tf.zeros([2, 1]), start=1, finish=1)
+
+
+def test_parts_must_be_equal():
+    one, two = (tools.BatchEnv([mocks.MockEnvironment()] * n, True) for n in (1, 2))
+    for parts in ([one, two], [one, one, one], []):
+        with pytest.raises(ValueError, match="equal"):
+            tools.InGraphBatchEnv(parts)
 
 
 def test_error_is_the_original_one_until_the_next_success():
@@ -239,8 +276,8 @@ def test_error_is_the_original_one_until_the_next_success():
             return super().step(action)
 
     made, envs = make(1, Broken)
-    envs.reset(rows(0))
-    step = tf.function(lambda: envs.simulate(tf.zeros([1, 1])))
+    first = envs.begin()
+    step = tf.function(lambda: envs.simulate(first, tf.zeros([1, 1])))
     with pytest.raises(tf.errors.OpError):
         step()
     assert type(envs.error) is KeyError
@@ -262,16 +299,14 @@ def test_observations_that_do_not_fit_the_space_are_refused(bad):
             return wrong[bad], *rest
 
     _, envs = make(1, Wrong)
-    envs.reset(rows(0))
     with pytest.raises(batch_env.EnvDataError, match="row 0.*observation"):
-        envs.simulate(tf.zeros([1, 1]))
+        envs.simulate(envs.begin(), tf.zeros([1, 1]))
 
 
 def test_actions_outside_of_the_space_are_refused():
     _, envs = make(2)
-    envs.reset(rows(0, 1))
     with pytest.raises(ValueError, match="row 1"):
-        envs.simulate(tf.constant([[0.0], [1.5]]))
+        envs.simulate(envs.begin(), tf.constant([[0.0], [1.5]]))
 
 
 def test_close_closes_the_batch():
@@ -290,9 +325,3 @@ def test_spaces_are_those_of_one_environment():
     made, envs = make(2, Dictionary)
     assert envs.observation_space == made[0].observation_space
     assert envs.action_space == made[0].action_space
-
-
-def test_nothing_of_it_is_trainable():
-    _, envs = make(2)
-    assert envs.variables
-    assert not envs.trainable_variables

@@ -245,7 +245,7 @@ def test_reset_comes_before_the_step_of_an_algorithm_that_ignores_observations(
     ]
 
 
-def test_one_call_into_python_per_step_and_one_per_reset():
+def test_one_call_into_python_per_step_and_one_at_the_beginning():
     envs, agent = mock_batch(), Ignorant()
     graph = simulation._simulate.get_concrete_function(
         envs, agent, tf.constant(1), True, tf.constant(False)
@@ -362,3 +362,94 @@ def test_structured_spaces_go_through():
         tf.nest.map_structure(
             np.testing.assert_array_equal, arrays["action"], arrays["next_observation"]
         )
+
+
+def mock_halves(durations=DURATIONS, **kwargs):
+    made = [mocks.MockEnvironment(durations=(d,), **kwargs) for d in durations]
+    size = len(made) // 2
+    envs = tools.InGraphBatchEnv(
+        [tools.BatchEnv(made[i : i + size], True, i) for i in (0, size)]
+    )
+    return made, envs, mock_algorithm.MockAlgorithm(envs.action_space)
+
+
+def by_row(agent, rows):
+    """What every row saw, in order: names of calls, and arrays of transitions."""
+    calls, arrays = [[] for _ in range(rows)], [[] for _ in range(rows)]
+    for call in agent.calls:
+        for index, row in enumerate(call.agent_indices):
+            calls[row].append(call.name)
+            if call.name == "experience":
+                found = {k: v[index].tolist() for k, v in call.arrays.items()}
+                found.pop("action")  # The mock numbers its actions.
+                arrays[row].append(found)
+    return calls, arrays
+
+
+@pytest.mark.usefixtures("_mode")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("parts", [(12,), (1, 4, 2, 0, 5)])
+def test_halves_see_what_the_whole_batch_sees(training, parts):
+    _, envs, agent = mock_halves()
+    whole_envs, whole_agent = mock_pair()
+    results = [tools.simulate(envs, agent, steps, training) for steps in parts]
+    whole = tools.simulate(whole_envs, whole_agent, 12, training)
+    for name, value in whole.items():
+        joined = np.concatenate([result[name] for result in results])
+        np.testing.assert_array_equal(joined, value)
+    assert by_row(agent, 4) == by_row(whole_agent, 4)
+
+
+@pytest.mark.usefixtures("_mode")
+def test_halves_act_one_after_the_other():
+    made, envs, agent = mock_halves((2, 2, 2, 2))
+    tools.simulate(envs, agent, 2)
+    first, second = [0, 1], [2, 3]
+    assert names_and_rows(agent) == [
+        ("begin_episodes", first),
+        ("perform", first),
+        ("begin_episodes", second),
+        ("perform", second),
+        ("experience", first),
+        ("perform", first),
+        ("experience", second),
+        ("perform", second),
+        ("experience", first),
+        ("end_episodes", first),
+        ("experience", second),
+        ("end_episodes", second),
+    ]
+    stored = {tuple(x) for arrays in transitions(agent) for x in arrays["action"]}
+    assert stored == {tuple(x) for env in made for x in env.actions}
+
+
+def test_halves_reset_by_force():
+    made, envs, agent = mock_halves((2, 5, 2, 5))
+    tools.simulate(envs, agent, 3)
+    agent.clear()
+    result = tools.simulate(envs, agent, 2, reset=True)
+    assert result["done"].numpy().tolist() == [[False] * 4, [True, False] * 2]
+    assert result["score"].numpy()[1].tolist() == [3, 0, 3, 0]
+    assert [env.lengths for env in made] == [[2, 1, 2], [3, 2]] * 2
+
+
+def test_error_in_one_half_keeps_its_type_and_the_run_can_go_on():
+    made, envs, agent = mock_halves((2, 3, 2, 3))
+    step = made[3].step
+    made[3].step = lambda action: (_ for _ in ()).throw(BrokenError("broken", "step"))
+    with pytest.raises(BrokenError) as caught:
+        tools.simulate(envs, agent, 10)
+    assert any("row 3" in note for note in caught.value.__notes__)
+    made[3].step = step
+    agent.clear()
+    result = tools.simulate(envs, agent, 4, reset=True)
+    assert result["done"].numpy()[:, 3].tolist() == [False, False, True, False]
+
+
+def test_halves_are_traced_once():
+    _, envs, agent = mock_halves()
+    count = simulation._simulate.experimental_get_tracing_count
+    before = count()
+    for steps in (1, 2, 7):
+        tools.simulate(envs, agent, steps)
+    assert count() == before + 1
