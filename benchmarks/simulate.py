@@ -6,7 +6,8 @@ All contestants take turns in one process, so that ratios hold on a noisy machin
 
 - limit: two processes (one per core) that step one bare environment each;
 - workers: the `workers` backend alone, random actions;
-- simulate: the `simulate` op with the policy of the paper (200-100), no training;
+- simulate: the `simulate` op with the policy of the paper (200-100), no training, in
+  two halves (the default for that many agents); whole: the same without halves;
 - async: Gymnasium's AsyncVectorEnv in a Python loop with the same policy.
 """
 
@@ -31,11 +32,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     args = parser.parse_args()
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+    from agents.scripts import runs
+
+    runs.start_tensorflow()
     contestants = {
         "limit": Limit(args.env),
         "workers": Workers(args.env, args.num_agents),
-        "simulate": Simulate(args.env, args.num_agents),
-        "lag": Simulate(args.env, args.num_agents, True),
+        "simulate": Simulate(args.env, args.num_agents, halves=True),
+        "whole": Simulate(args.env, args.num_agents, halves=False),
         "async": Async(args.env, args.num_agents),
     }
     rates = {name: [] for name in contestants}
@@ -55,7 +60,7 @@ def main() -> None:
     ratios = [
         ("simulate", "async"),
         ("simulate", "limit"),
-        ("lag", "limit"),
+        ("simulate", "whole"),
         ("workers", "limit"),
     ]
     for left, right in ratios:
@@ -101,6 +106,7 @@ def _bare(name: str, pipe) -> None:
                 if terminated or truncated:
                     env.reset()
             count += 50
+            actions = actions[50:] + actions[:50]
         pipe.send(count / duration)
 
 
@@ -119,12 +125,13 @@ class Workers:
         """Steps per second."""
         count, start = 0, time.perf_counter()
         while (duration := time.perf_counter() - start) < seconds:
-            for action in self._actions[:10]:
+            for action in self._actions[:20]:
                 _, _, terminated, truncated, _ = self._batch.step(action)
                 done = terminated | truncated
                 if done.any():
                     self._batch.reset(np.flatnonzero(done))
-            count += 10 * len(self._batch)
+            count += 20 * len(self._batch)
+            self._actions = self._actions[20:] + self._actions[:20]
         return count / duration
 
     def close(self) -> None:
@@ -135,13 +142,13 @@ class Workers:
 class Simulate:
     """The simulate op without training."""
 
-    def __init__(self, env: str, num_agents: int, lag: bool = False) -> None:
+    def __init__(self, env: str, num_agents: int, halves: bool) -> None:
         from agents import tools
         from agents.algorithms import ppo
         from agents.environments import make
 
         self._tools = tools
-        make_batch = make.halves if lag else make.batch
+        make_batch = make.halves if halves else make.batch
         self._env = tools.InGraphBatchEnv(make_batch(env, num_agents))
         spaces = self._env.observation_space, self._env.action_space
         self._policy = ppo.PPO(*spaces, num_agents, 1, ppo.Config(update_every=1))
@@ -194,5 +201,4 @@ class Async:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
     main()

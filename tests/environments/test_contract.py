@@ -1,13 +1,15 @@
 """What all backends have in common."""
 
 import functools
+import os
+import signal
 
 import gymnasium
 import numpy as np
 import pytest
 
 from agents.environments import make
-from agents.tools import mocks
+from agents.tools import batch_env, mocks, processes
 
 NAMES = ("serial", "process", "workers")
 
@@ -22,6 +24,15 @@ def nested(durations):
     return gymnasium.wrappers.TransformObservation(
         env, lambda x: {"x": x, "y": (x, x)}, space
     )
+
+
+class Mortal(mocks.MockEnvironment):
+    """Kills its process at the second step."""
+
+    def step(self, action):
+        if self.lengths[-1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
 
 
 @pytest.fixture
@@ -131,6 +142,75 @@ def test_trajectories_equal_those_of_the_plain_environment(create, backend, name
         )
     for env in plain:
         env.close()
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_restarted_rows_show_both_observations(create, backend):
+    batch = create(mocks.MockEnvironment, 3, backend, kwargs={"durations": [2, 9]})
+    batch.reset()
+    batch.reset([1])
+    found = []
+    for _ in range(3):
+        batch.start(np.zeros((3, 1)), restart=True)
+        result = batch.finish()
+        last, following = np.split(result.numbers[:, batch_env.NUMBERS :], 2, 1)
+        found.append((last[:, 0].tolist(), following[:, 0].tolist()))
+    assert found == [
+        ([1, 1001, 1], [1, 1001, 1]),
+        ([2, 1002, 2], [1000, 1002, 1000]),
+        ([1001, 1003, 1001], [1001, 1003, 1001]),
+    ]
+    assert batch.step(np.zeros((3, 1)))[0][:, 0].tolist() == [1002, 1004, 1002]
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_halves_step_independently(backend):
+    first, second = make.halves(
+        mocks.MockEnvironment, 6, backend, 2, kwargs={"durations": [3]}
+    )
+    try:
+        assert len(first) == len(second) == 3
+        first.reset()
+        second.reset([2])
+        second.reset([0, 1])
+        actions = np.zeros((3, 1))
+        for time in range(1, 8):
+            first.start(actions, restart=True)
+            second.start(actions, restart=True)
+            parts = [second, first] if time % 2 else [first, second]
+            for part in parts:
+                result = part.finish()
+                column = result.numbers[:, batch_env.NUMBERS]
+                episode, step = divmod(time - 1, 3)
+                assert column.tolist() == [1000 * episode + step + 1] * 3
+                assert result.done.tolist() == [step == 2] * 3
+        first.reset([1])
+        first.start(actions, restart=False)
+        assert second.step(actions)[0][:, 0].tolist() == [2002] * 3
+        column = first.finish().numbers[:, batch_env.NUMBERS]
+        assert column.tolist() == [2002, 3001, 2002]
+    finally:
+        first.close()
+        second.close()
+
+
+@pytest.mark.parametrize("backend", ["process", "workers"])
+def test_halves_that_break_name_rows_of_the_whole(backend):
+    parts = make.halves(Mortal, 4, backend, 2)
+    try:
+        for part in parts:
+            part.reset()
+        with pytest.raises(ValueError, match="row 3"):
+            parts[1].step([[0.0], [2.0]])
+        for part in parts:
+            part.start(np.zeros((2, 1)))
+        for part in reversed(parts):
+            part.finish()
+        with pytest.raises(processes.EnvProcessError, match="row [23].*SIGKILL"):
+            parts[1].step(np.zeros((2, 1)))
+    finally:
+        for part in parts:
+            part.close()
 
 
 @pytest.mark.parametrize("backend", NAMES)
