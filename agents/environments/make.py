@@ -10,17 +10,24 @@ from typing import Any
 
 import gymnasium
 
-from agents.environments import serial, workers
+from agents.environments import envpool, serial, vector, workers
 from agents.tools import batch_env, wrappers
 
-BACKENDS = ("serial", "process", "workers")
+BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool")
 
 # Packages that register their environments only when imported.
-_NAMESPACES = {"ALE": "ale_py", "dm_control": "shimmy"}
+_NAMESPACES = {
+    "ALE": ("ale_py", "the extra [atari]"),
+    "dm_control": ("shimmy", "it"),
+}
 
 
 class EnvironmentNotFound(ValueError):
     """No environment has this name; the text is one line with suggestions."""
+
+
+class BackendError(ValueError):
+    """A backend cannot run an environment; the text is one line that says which can."""
 
 
 class ConstructorError(RuntimeError):
@@ -97,15 +104,15 @@ def batch(
     Args:
       id: Name or function as for `constructor`.
       num_agents: Number of environments.
-      backend: One of `BACKENDS`: in this process, in a process each, or several in
-        each of a few workers, which is the fastest.
+      backend: One of `BACKENDS`; see `choose` for `auto`.
       num_workers: Number of workers, by default one per CPU.
       max_length: Limit as for `constructor`.
       kwargs: Arguments of each environment.
       timeout: Seconds that a step may take if it is made in another process.
     """
-    make = constructor(id, max_length, kwargs)
-    return _batches(make, num_agents, backend, num_workers, timeout, 1)[0]
+    return _batches(
+        id, num_agents, backend, num_workers, max_length, kwargs, timeout, 1
+    )[0]
 
 
 def halves(
@@ -121,62 +128,127 @@ def halves(
 
     While one of them steps, the caller can compute the actions of the other one.
     """
-    make = constructor(id, max_length, kwargs)
-    return _batches(make, num_agents, backend, num_workers, timeout, 2)
+    return _batches(
+        id, num_agents, backend, num_workers, max_length, kwargs, timeout, 2
+    )
 
 
-def _batches(
-    make: Callable[[], Any],
-    num_agents: int,
-    backend: str,
-    num_workers: int | None,
-    timeout: float | None,
-    parts: int,
-) -> list[batch_env.Backend]:
-    """One or two batches with this many agents together."""
-    if num_agents < 1:
-        raise ValueError(f"Expected at least one agent, got {num_agents}.")
-    if num_agents % parts:
-        raise ValueError(f"Expected an even number of agents, got {num_agents}.")
-    if backend == "workers":
-        args = [make] * num_agents, num_workers, timeout
-        return workers.Workers.halves(*args) if parts == 2 else [workers.Workers(*args)]
-    size = num_agents // parts
-    firsts = range(0, num_agents, size)
-    if backend == "serial":
-        return [serial.Serial([make] * size, first) for first in firsts]
-    if backend == "process":
-        envs = [wrappers.ExternalProcess(make, timeout) for _ in range(num_agents)]
-        return [
-            batch_env.BatchEnv(envs[first : first + size], False, first)
-            for first in firsts
-        ]
-    raise ValueError(f"Unknown backend {backend!r}; choose from {list(BACKENDS)}.")
+def choose(id: str | Callable[..., Any], backend: str = "auto") -> str:
+    """The backend to use; for `auto`, the fastest that steps the very environment.
+
+    That is `vector` for Atari, which ALE vectorizes itself, else `workers`. EnvPool is
+    faster but has environments of its own, so it must be asked for.
+    """
+    if backend not in BACKENDS:
+        raise BackendError(
+            f"Unknown backend {backend!r}; choose from {', '.join(BACKENDS)}."
+        )
+    if backend != "auto":
+        return backend
+    return "vector" if isinstance(id, str) and id.startswith("ALE/") else "workers"
 
 
-def spaces_of(
+def describe(
     id: str | Callable[..., Any],
     max_length: int | None = None,
     kwargs: dict[str, Any] | None = None,
+    backend: str = "workers",
 ) -> Description:
     """Spaces and limit of an environment, from one that is made here and closed.
 
     Raises:
       EnvironmentNotFound: for unknown names.
+      BackendError: if the backend cannot run it.
       ConstructorError: if the environment cannot be constructed.
     """
+    backend = choose(id, backend)
     try:
-        env = constructor(id, max_length, kwargs)()
-    except EnvironmentNotFound:
+        if backend in ("vector", "envpool"):
+            (env,) = _batches(id, 1, backend, 1, max_length, kwargs, None, 1)
+            limit = max_length or env.max_length
+        else:
+            env = constructor(id, max_length, kwargs)()
+            limit = _limit(env)
+    except (EnvironmentNotFound, BackendError):
         raise
     except Exception as error:
         raise ConstructorError(
             f"Cannot construct environment {id!r}: {error}\n\n{traceback.format_exc()}"
         ) from error
     try:
-        return Description(env.observation_space, env.action_space, _limit(env))
+        return Description(env.observation_space, env.action_space, limit)
     finally:
         env.close()
+
+
+def _batches(
+    id: str | Callable[..., Any],
+    num_agents: int,
+    backend: str,
+    num_workers: int | None,
+    max_length: int | None,
+    kwargs: dict[str, Any] | None,
+    timeout: float | None,
+    parts: int,
+) -> list[batch_env.Backend]:
+    """One or two batches with this many agents together."""
+    backend = choose(id, backend)
+    if num_agents < 1:
+        raise ValueError(f"Expected at least one agent, got {num_agents}.")
+    if num_agents % parts:
+        raise ValueError(f"Expected an even number of agents, got {num_agents}.")
+    size = num_agents // parts
+    firsts = range(0, num_agents, size)
+    if backend == "envpool":
+        return [_envpool(id, size, num_workers, max_length, kwargs, x) for x in firsts]
+    if backend == "vector":
+        return [_vector(id, size, max_length, kwargs, first) for first in firsts]
+    make = constructor(id, max_length, kwargs)
+    if backend == "workers":
+        args = [make] * num_agents, num_workers, timeout
+        return workers.Workers.halves(*args) if parts == 2 else [workers.Workers(*args)]
+    if backend == "serial":
+        return [serial.Serial([make] * size, first) for first in firsts]
+    envs = [wrappers.ExternalProcess(make, timeout) for _ in range(num_agents)]
+    return [
+        batch_env.BatchEnv(envs[first : first + size], False, first) for first in firsts
+    ]
+
+
+def _vector(id, num_agents, max_length, kwargs, first_row) -> vector.Vector:
+    """Batch that is a vector environment."""
+    function = id if callable(id) else _attribute(id)
+    if function is None:
+        _import_package(id)
+        if id not in gymnasium.registry:
+            raise _not_found(id)
+    env = vector.make(function or id, num_agents, dict(kwargs or {}))
+    if not isinstance(env, gymnasium.vector.VectorEnv):
+        env.close()
+        raise BackendError(
+            f"{id!r} makes no gymnasium.vector.VectorEnv, as backend vector needs; use "
+            "backend workers for single environments."
+        )
+    return vector.Vector(env, max_length, first_row)
+
+
+def _envpool(id, num_agents, num_threads, max_length, kwargs, first_row) -> Any:
+    """Batch that is stepped by EnvPool."""
+    if callable(id):
+        raise BackendError("EnvPool makes environments by name; use backend workers.")
+    try:
+        return envpool.EnvPool(
+            id, num_agents, num_threads, max_length, kwargs, first_row
+        )
+    except ModuleNotFoundError as error:
+        if error.name != "envpool":
+            raise
+        raise BackendError(
+            "Backend envpool needs EnvPool; install the extra [envpool], or use "
+            "backend workers."
+        ) from None
+    except LookupError as error:
+        raise BackendError(f"{error.args[0]} Use backend workers.") from None
 
 
 def _attribute(id: str) -> Callable[..., Any] | None:
@@ -200,13 +272,7 @@ def _attribute(id: str) -> Callable[..., Any] | None:
 
 def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
     """Environment from the registry of Gymnasium."""
-    package = _NAMESPACES.get(id.partition("/")[0])
-    if package and id not in gymnasium.registry:
-        try:
-            importlib.import_module(package)
-        except ModuleNotFoundError:
-            text = f"Environment {id!r} needs the package {package!r}; install it."
-            raise EnvironmentNotFound(text) from None
+    _import_package(id)
     limit = {} if max_length is None else {"max_episode_steps": max_length}
     spec = gymnasium.registry.get(id)
     if spec and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
@@ -215,10 +281,27 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):
         pass
+    raise _not_found(id)
+
+
+def _import_package(id: str) -> None:
+    """Import the package that registers environments of this name, if there is one."""
+    package, extra = _NAMESPACES.get(id.partition("/")[0], (None, None))
+    if not package or id in gymnasium.registry:
+        return
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError:
+        text = f"Environment {id!r} needs the package {package!r}; install {extra}."
+        raise EnvironmentNotFound(text) from None
+
+
+def _not_found(id: str) -> EnvironmentNotFound:
+    """Error with suggestions for an unknown name."""
     name = id.rpartition(":")[2]
     near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    raise EnvironmentNotFound(f"Environment {id!r} not found{hint}")
+    return EnvironmentNotFound(f"Environment {id!r} not found{hint}")
 
 
 def _quiet_mujoco():

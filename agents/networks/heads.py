@@ -94,6 +94,101 @@ class CategoricalHead(keras.layers.Layer):
         return sample + int(self._space.start)
 
 
+class MultiCategoricalHead(keras.layers.Layer):
+    """Independent categorical distributions, for MultiDiscrete and integer boxes."""
+
+    def __init__(
+        self,
+        space: gymnasium.spaces.MultiDiscrete | gymnasium.spaces.Box,
+        config: NetworkConfig,
+        seed: int,
+    ):
+        super().__init__()
+        self._space = space
+        self._low, counts = _integer_range(space)
+        self._sizes = counts.ravel().tolist()
+        size = sum(self._sizes)
+        self._logits = keras.layers.Dense(
+            size, kernel_initializer=initializers.output(config, seed)
+        )
+        self.parameter_specs = {"logits": tf.TensorSpec([size])}
+        self.sample_spec = tf.TensorSpec([len(self._sizes)], tf.int64)
+
+    def call(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Parameters of the distribution."""
+        return {"logits": self._logits(features)}
+
+    def distribution(
+        self, parameters: dict[str, tf.Tensor]
+    ) -> distributions.MultiCategorical:
+        """Distribution over indices `[B..., K]`."""
+        return distributions.MultiCategorical(**parameters, sizes=self._sizes)
+
+    def action(self, sample: tf.Tensor) -> tf.Tensor:
+        """Action of the space `[B, *shape]` for indices `[B, K]`."""
+        action = tf.reshape(sample, [-1, *self._space.shape]) + self._low
+        return tf.cast(action, spaces.spec(self._space).dtype)
+
+
+class BernoulliHead(keras.layers.Layer):
+    """Independent binary values, for MultiBinary spaces."""
+
+    def __init__(
+        self, space: gymnasium.spaces.MultiBinary, config: NetworkConfig, seed: int
+    ):
+        super().__init__()
+        self._space = space
+        size = int(np.prod(space.shape))
+        self._logits = keras.layers.Dense(
+            size, kernel_initializer=initializers.output(config, seed)
+        )
+        self.parameter_specs = {"logits": tf.TensorSpec([size])}
+        self.sample_spec = tf.TensorSpec([size], tf.int8)
+
+    def call(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Parameters of the distribution."""
+        return {"logits": self._logits(features)}
+
+    def distribution(self, parameters: dict[str, tf.Tensor]) -> distributions.Bernoulli:
+        """Distribution over zeros and ones `[B..., A]`."""
+        return distributions.Bernoulli(**parameters)
+
+    def action(self, sample: tf.Tensor) -> tf.Tensor:
+        """Action of the space `[B, *shape]` for values `[B, A]`."""
+        return tf.reshape(sample, [-1, *self._space.shape])
+
+
+class JointHead(keras.layers.Layer):
+    """Independent distributions of all leaves, for Dict and Tuple spaces.
+
+    Parameters and samples are tuples with one entry per leaf.
+    """
+
+    def __init__(self, space: gymnasium.Space, config: NetworkConfig, seed: int):
+        super().__init__()
+        self._structure = spaces.spec(space)
+        self._heads = [
+            head(leaf, config, seed + 10 * index)
+            for index, leaf in enumerate(spaces.leaf_spaces(space))
+        ]
+        self.parameter_specs = tuple(x.parameter_specs for x in self._heads)
+        self.sample_spec = tuple(x.sample_spec for x in self._heads)
+
+    def call(self, features: tf.Tensor) -> tuple[dict[str, tf.Tensor], ...]:
+        """Parameters of the distributions."""
+        return tuple(x(features) for x in self._heads)
+
+    def distribution(self, parameters: tuple) -> distributions.Joint:
+        """Distribution over tuples of the leaves' samples."""
+        pairs = zip(self._heads, parameters, strict=True)
+        return distributions.Joint([x.distribution(y) for x, y in pairs])
+
+    def action(self, sample: tuple) -> Any:
+        """Action of the space `[B, ...]` for samples of the leaves."""
+        pairs = zip(self._heads, sample, strict=True)
+        return spaces.unflatten(self._structure, [x.action(y) for x, y in pairs])
+
+
 def head(space: gymnasium.Space, config: NetworkConfig, seed: int) -> Any:
     """Head that suits an action space.
 
@@ -101,18 +196,39 @@ def head(space: gymnasium.Space, config: NetworkConfig, seed: int) -> Any:
       UnsupportedSpaceError: if there is none.
     """
     check_action_space(space)
-    if isinstance(space, gymnasium.spaces.Box):
+    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+        return JointHead(space, config, seed)
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return CategoricalHead(space, config, seed)
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return BernoulliHead(space, config, seed)
+    if np.issubdtype(space.dtype, np.floating):
         return NormalHead(space, config, seed)
-    return CategoricalHead(space, config, seed)
+    return MultiCategoricalHead(space, config, seed)
+
+
+MAX_VALUES = 1000
+"""Values that one number of an integer box may take to be an action."""
 
 
 def check_action_space(space: gymnasium.Space) -> None:
     """Raise UnsupportedSpaceError unless there is a head for this space."""
-    floating = np.issubdtype(space.dtype or np.int64, np.floating)
-    if isinstance(space, gymnasium.spaces.Box) and floating:
-        return
-    if not isinstance(space, gymnasium.spaces.Discrete):
-        raise spaces.UnsupportedSpaceError(
-            f"Action space {space} is not supported by policy gradients; use Discrete "
-            "or a floating point Box."
-        )
+    for leaf in spaces.leaf_spaces(space):
+        spaces.spec(leaf)
+        integers = isinstance(leaf, gymnasium.spaces.Box) and leaf.dtype.kind in "iub"
+        if integers and _integer_range(leaf)[1].max(initial=0) > MAX_VALUES:
+            raise spaces.UnsupportedSpaceError(
+                f"Action space {leaf} has too many values to choose from, at most "
+                f"{MAX_VALUES} are supported; use a floating point Box."
+            )
+    if not spaces.leaf_spaces(space):
+        raise spaces.UnsupportedSpaceError(f"Action space {space} is empty.")
+
+
+def _integer_range(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest values, and numbers of values, of a space of integers."""
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return space.start.astype(np.int64), space.nvec.astype(np.int64)
+    low, high = (x.astype(np.float64) for x in (space.low, space.high))
+    counts = np.minimum(high - low + 1, 2**62)
+    return space.low.astype(np.int64), counts.astype(np.int64)

@@ -14,24 +14,17 @@ from agents.tools import spaces
 class Torso(keras.layers.Layer):
     """Images through convolutions, the rest flat, then dense and recurrent layers.
 
-    Leaves are concatenated. Integers that are no images enter one-hot. Recurrent state
-    is a tuple of `[B, units]`, empty without a recurrent layer.
+    Every image, `[H, W, C]` or `[C, H, W]`, has convolutions of its own. Leaves are
+    concatenated. Integers that are no images enter one-hot. Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
     """
 
     def __init__(self, space: Any, config: NetworkConfig, seed: int) -> None:
         super().__init__()
         self._spaces = spaces.leaf_spaces(space)
-        self._filters = []
-        for i, (filters, size, stride) in enumerate(config.convolutions):
-            self._filters.append(
-                keras.layers.Conv2D(
-                    filters,
-                    size,
-                    stride,
-                    activation=config.activation,
-                    kernel_initializer=initializers.hidden(config, seed + i),
-                )
-            )
+        self._filters = [
+            _filters(config, seed + 30 * index) if _is_image(leaf, config) else []
+            for index, leaf in enumerate(self._spaces)
+        ]
         self._dense = [
             keras.layers.Dense(
                 units,
@@ -90,9 +83,9 @@ class Torso(keras.layers.Layer):
     def _encode(self, observation: Any) -> tf.Tensor:
         """Features `[B, F]` before the recurrent layer."""
         leaves = [
-            self._encode_leaf(leaf, space)
-            for leaf, space in zip(
-                tf.nest.flatten(observation), self._spaces, strict=True
+            self._encode_leaf(leaf, space, filters)
+            for leaf, space, filters in zip(
+                tf.nest.flatten(observation), self._spaces, self._filters, strict=True
             )
         ]
         features = leaves[0] if len(leaves) == 1 else tf.concat(leaves, -1)
@@ -100,7 +93,7 @@ class Torso(keras.layers.Layer):
             features = layer(features)
         return features
 
-    def _encode_leaf(self, leaf: tf.Tensor, space: Any) -> tf.Tensor:
+    def _encode_leaf(self, leaf: tf.Tensor, space: Any, filters: list) -> tf.Tensor:
         """Flat float32 features `[B, F]` of one leaf."""
         if hasattr(space, "n") and hasattr(space, "start"):
             return tf.one_hot(leaf - int(space.start), int(space.n))
@@ -112,10 +105,30 @@ class Torso(keras.layers.Layer):
             return tf.concat([tf.one_hot(c - int(s), int(n)) for c, n, s in triples], 1)
         image = leaf.dtype == tf.uint8
         leaf = tf.cast(leaf, tf.float32) / (255.0 if image else 1.0)
-        if self._filters and leaf.shape.rank == 4:
-            for layer in self._filters:
-                leaf = layer(leaf)
+        if filters and space.shape[0] < space.shape[2]:  # Channels come first.
+            leaf = tf.transpose(leaf, [0, 2, 3, 1])
+        for layer in filters:
+            leaf = layer(leaf)
         return tf.reshape(leaf, [-1, int(np.prod(leaf.shape[1:]))])
+
+
+def _is_image(space: Any, config: NetworkConfig) -> bool:
+    """Whether a leaf goes through convolutions."""
+    return len(space.shape) == 3 and bool(config.convolutions)
+
+
+def _filters(config: NetworkConfig, seed: int) -> list[keras.layers.Layer]:
+    """Convolutions for one image."""
+    return [
+        keras.layers.Conv2D(
+            filters,
+            size,
+            stride,
+            activation=config.activation,
+            kernel_initializer=initializers.hidden(config, seed + index),
+        )
+        for index, (filters, size, stride) in enumerate(config.convolutions)
+    ]
 
 
 def _cell(config: NetworkConfig, seed: int) -> keras.layers.Layer | None:

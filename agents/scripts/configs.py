@@ -19,8 +19,10 @@ class Environment:
 
     id: str = ""
     """Registered Gymnasium id, or `module:function` that returns an environment."""
-    backend: str = "workers"
-    """`workers`: several per process; `process`: one each; `serial`: for debugging."""
+    backend: str = "auto"
+    """`workers`: several per process; `process`: one each; `serial`: for debugging;
+    `vector`: vectorized by their own code; `envpool`: those of EnvPool; `auto`: vector
+    for Atari, else workers."""
     num_agents: int = 16
     num_workers: int | None = None
     """Processes of the workers backend; none for one per core."""

@@ -45,6 +45,7 @@ def reporting(main: Callable) -> Callable:
             config_.ConfigError,
             spaces.UnsupportedSpaceError,
             make.EnvironmentNotFound,
+            make.BackendError,
             make.ConstructorError,
         ) as error:
             print(f"error: {error}", file=sys.stderr)
@@ -132,8 +133,11 @@ def describe(config: configs.Config) -> make.Description:
       UnsupportedSpaceError: for spaces that the algorithm cannot handle.
     """
     environment = config.environment
-    description = make.spaces_of(
-        environment.id, environment.max_length, environment.kwargs
+    description = make.describe(
+        environment.id,
+        environment.max_length,
+        environment.kwargs,
+        environment.backend,
     )
     spaces.spec(description.observation_space)
     if description.max_length is None:
@@ -149,15 +153,16 @@ def environments(config: configs.Config, **changes: Any) -> Any:
     from agents.tools import in_graph_batch_env
 
     environment = dataclasses.replace(config.environment, **changes)
+    backend = make.choose(environment.id, environment.backend)
     lag = environment.action_lag
     if lag is None:
         many = environment.num_agents >= LAG_AGENTS
         even = environment.num_agents % 2 == 0
-        lag = many and even and environment.backend == "workers"
+        lag = many and even and backend == "workers"
     batch = (make.halves if lag else make.batch)(
         environment.id,
         environment.num_agents,
-        environment.backend,
+        backend,
         environment.num_workers,
         environment.max_length,
         environment.kwargs,

@@ -61,7 +61,7 @@ class ResultWriter:
         except (TypeError, ValueError):
             raise EnvDataError(
                 f"{self._place(row)}: step must return observation, reward, "
-                f"terminated, truncated, info; got {_summary(result)}. Wrap "
+                f"terminated, truncated, info; got {summary(result)}. Wrap "
                 "environments with the old Gym interface by `wrappers.OldGym`."
             ) from None
         try:
@@ -82,7 +82,7 @@ class ResultWriter:
         if not (isinstance(result, tuple) and len(result) == 2):
             raise EnvDataError(
                 f"{self._place(row)}: reset must return observation, info; got "
-                f"{_summary(result)}. Wrap environments with the old Gym interface "
+                f"{summary(result)}. Wrap environments with the old Gym interface "
                 "by `wrappers.OldGym`."
             )
         observation, info = result
@@ -102,7 +102,7 @@ class ResultWriter:
             if leaf.shape != view.shape or not _fits(leaf, view.dtype):
                 raise EnvDataError(
                     f"{self._place(row)}: expected {name} to be {view.dtype} "
-                    f"{list(view.shape)}, got {_summary(leaf)}."
+                    f"{list(view.shape)}, got {summary(leaf)}."
                 )
             view[...] = leaf
 
@@ -147,7 +147,7 @@ class ActionWriter:
             if leaf.shape != target.shape or not _fits(leaf, target.dtype, exact=False):
                 raise ValueError(
                     f"Expected {name} to be {target.dtype} {list(target.shape)}, got "
-                    f"{_summary(leaf)}."
+                    f"{summary(leaf)}."
                 )
             np.maximum(leaf, low, out=target, casting="unsafe")
             np.minimum(target, high, out=target)
@@ -211,11 +211,17 @@ def require_finite(name: str, leaf: np.ndarray, rows: Sequence[int] | None = Non
         )
 
 
+def require_dtype(name: str, leaf: np.ndarray, dtype: np.dtype):
+    """Raise `EnvDataError` unless a leaf `[N, ...]` can be stored as this dtype."""
+    if not _fits(leaf, dtype):
+        raise EnvDataError(f"Expected {name} to be {dtype}, got {summary(leaf)}.")
+
+
 def integers(name: str, values: Any) -> np.ndarray:
     """Values as int64 `[K]`, or a ValueError."""
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"Expected {name} to be integers [K], got {_summary(array)}.")
+        raise ValueError(f"Expected {name} to be integers [K], got {summary(array)}.")
     return array.astype(np.int64)
 
 
@@ -245,7 +251,7 @@ def _lookup(
             leaf = leaf[key]
     except (KeyError, IndexError, TypeError):
         place = "" if row is None else f"Environment row {row}: "
-        raise error(f"{place}{name} is missing in {_summary(structure)}.") from None
+        raise error(f"{place}{name} is missing in {summary(structure)}.") from None
     return leaf
 
 
@@ -274,7 +280,7 @@ def _reward(row: int, reward: Any) -> float:
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise EnvDataError(
             f"Environment row {row}: expected reward to be a number, got "
-            f"{_summary(reward)}."
+            f"{summary(reward)}."
         )
     return array.item()
 
@@ -315,7 +321,7 @@ def _scalars(leaf: np.ndarray) -> list[np.ndarray]:
     return [leaf[row, ...] for row in range(len(leaf))]
 
 
-def _summary(value: Any) -> str:
+def summary(value: Any) -> str:
     """Type and size of a value, short enough for an error message."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {list(value.shape)}"

@@ -987,6 +987,12 @@ ACTIONS = {
     "box": gs.Box(np.float32([-1, 0]), np.float32([3, 0.1])),
     "scalar": gs.Box(-2.0, 5.0, ()),
     "discrete": gs.Discrete(3, start=5),
+    "multi discrete": gs.MultiDiscrete([2, 3], start=[1, -1]),
+    "multi binary": gs.MultiBinary(3),
+    "integers": gs.Box(-2, 3, (2,), np.int32),
+    "nested": gs.Dict(
+        a=gs.Tuple((gs.Discrete(2), gs.Box(-1, 1, (2,)))), b=gs.MultiBinary(2)
+    ),
 }
 
 
@@ -1038,8 +1044,8 @@ def test_spaces(observation, action):
 
 
 def test_other_action_spaces_are_refused():
-    spaces = gs.Box(-1, 1, (2,)), gs.MultiDiscrete([2, 2])
-    with pytest.raises(ValueError, match="not supported"):
+    spaces = gs.Box(-1, 1, (2,)), gs.Box(0, 10**6, (2,), np.int32)
+    with pytest.raises(ValueError, match="too many values"):
         ppo.PPO(*spaces, 1, 5, settings())
 
 

@@ -1,8 +1,10 @@
 """What all backends have in common."""
 
+import copy
 import functools
 import os
 import signal
+import sys
 
 import gymnasium
 import numpy as np
@@ -12,6 +14,7 @@ from agents.environments import make
 from agents.tools import batch_env, mocks, processes
 
 NAMES = ("serial", "process", "workers")
+VECTOR = ("vector-NextStep", "vector-SameStep", "vector-Disabled", "vector-async")
 
 
 def nested(durations):
@@ -35,13 +38,32 @@ class Mortal(mocks.MockEnvironment):
         return super().step(action)
 
 
+def vectorize(id, backend, max_length, num_envs, **kwargs):
+    """Vector environment of Gymnasium with the autoreset mode that the name says."""
+
+    def one():  # Gymnasium keeps references to observations, which mocks reuse.
+        env = make.constructor(id, max_length, kwargs)()
+        space = env.observation_space
+        return gymnasium.wrappers.TransformObservation(env, copy.deepcopy, space)
+
+    if backend == "vector-async":
+        cls, mode = gymnasium.vector.AsyncVectorEnv, "SameStep"
+    else:
+        cls, mode = gymnasium.vector.SyncVectorEnv, backend.removeprefix("vector-")
+    return cls([one] * num_envs, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
+
+
 @pytest.fixture
 def create():
     """Function like `make.batch`, with two workers, that closes everything at last."""
     batches = []
 
-    def function(*args, **kwargs):
-        batches.append(make.batch(*args, num_workers=2, **kwargs))
+    def function(id, num_agents, backend, **kwargs):
+        if backend in VECTOR:
+            id = functools.partial(vectorize, id, backend, kwargs.get("max_length"))
+            backend = "vector"
+            kwargs.pop("max_length", None)
+        batches.append(make.batch(id, num_agents, backend, num_workers=2, **kwargs))
         return batches[-1]
 
     yield function
@@ -49,7 +71,7 @@ def create():
         batch.close()
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", NAMES + VECTOR)
 @pytest.mark.parametrize("truncate", [False, True])
 def test_episodes_follow_the_declared_durations(create, backend, truncate):
     durations = (1, 3, 2)
@@ -76,7 +98,7 @@ def test_episodes_follow_the_declared_durations(create, backend, truncate):
     assert found == [[1, 3, 2, 1, 3, 2]] * 3
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", NAMES + VECTOR)
 def test_partial_reset_touches_only_its_rows(create, backend):
     batch = create(mocks.MockEnvironment, 5, backend, kwargs={"durations": [4]})
     batch.reset()
@@ -88,7 +110,7 @@ def test_partial_reset_touches_only_its_rows(create, backend):
     assert reward.tolist() == [2, 1, 2, 1, 2]
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", NAMES + VECTOR)
 def test_rows_must_be_reset_before_steps(create, backend):
     batch = create(mocks.MockEnvironment, 3, backend, kwargs={"durations": [1, 2]})
     actions = np.zeros((3, 1))
@@ -103,7 +125,7 @@ def test_rows_must_be_reset_before_steps(create, backend):
     assert batch.step(actions)[0][:, 0].tolist() == [1001] * 3
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", NAMES + VECTOR)
 def test_kept_observations_never_change(create, backend):
     batch = create(nested, 3, backend, kwargs={"durations": [200]})
     kept = [batch.reset()]
@@ -117,7 +139,7 @@ def test_kept_observations_never_change(create, backend):
             assert leaf.flags.writeable
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", NAMES + VECTOR)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5"])
 def test_trajectories_equal_those_of_the_plain_environment(create, backend, name):
     seeds = [3, 2**32 - 1, 0]
@@ -144,7 +166,7 @@ def test_trajectories_equal_those_of_the_plain_environment(create, backend, name
         env.close()
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", NAMES + VECTOR)
 def test_restarted_rows_show_both_observations(create, backend):
     batch = create(mocks.MockEnvironment, 3, backend, kwargs={"durations": [2, 9]})
     batch.reset()
@@ -278,12 +300,158 @@ def test_observations_of_wrong_shape_name_the_row(create, backend):
         batch.step(np.zeros((3, 1)))
 
 
+class Whole(gymnasium.vector.VectorEnv):
+    """Vector environment that does what its arguments say, right or wrong."""
+
+    def __init__(self, num_envs, mode="NextStep", obeys=True, final=True, shape=(1,)):
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode(mode)}
+        self.single_observation_space = gymnasium.spaces.Box(0, 99, shape, np.float32)
+        self.single_action_space = gymnasium.spaces.Discrete(2)
+        self._obeys, self._final = obeys, final
+
+    def reset(self, *, seed=None, options=None):
+        mask = (options or {}).get("reset_mask")
+        if mask is None or not self._obeys:
+            self._time = np.zeros((self.num_envs, 1), np.float32)
+        else:
+            self._time[mask] = 0
+        return self._time, {}
+
+    def step(self, actions):
+        self._time += 1
+        done = self._time[:, 0] == np.arange(self.num_envs) + 2
+        info = {"final_obs": self._time.copy()} if self._final else {}
+        if self.metadata["autoreset_mode"].value == "SameStep":
+            self._time[done] = 0
+        no = np.zeros(self.num_envs, bool)
+        return self._time, np.ones(self.num_envs), done, no, info
+
+
+def test_vector_environments_with_one_array_of_last_observations():
+    batch = make.batch(Whole, 2, "vector", kwargs={"mode": "SameStep"})
+    batch.reset()
+    found = []
+    for _ in range(3):
+        batch.start(np.zeros(2, np.int64), restart=True)
+        numbers = batch.finish().numbers
+        found.append(numbers[:, batch_env.NUMBERS :].tolist())
+    assert found == [[[1, 1], [1, 1]], [[2, 0], [2, 2]], [[1, 1], [3, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [
+        ({"obeys": False}, "Whole does not obey reset_mask"),
+        ({"mode": "SameStep", "final": False}, "final_obs"),
+        ({"shape": (3,)}, "declares observation of float32 .3. per row, but gives"),
+    ],
+)
+def test_vector_environments_that_break_the_rules(kwargs, text):
+    batch = make.batch(Whole, 2, "vector", kwargs=kwargs)
+
+    def run():
+        batch.reset()
+        for _ in range(3):
+            batch.start(np.zeros(2, np.int64), restart=True)
+            batch.finish()
+
+    with pytest.raises(batch_env.EnvDataError, match=text):
+        run()
+
+
+def test_vector_environments_are_truncated_in_time():
+    batch = make.batch(Whole, 2, "vector", max_length=2, kwargs={"mode": "SameStep"})
+    batch.reset()
+    ends = []
+    for _ in range(5):
+        batch.start(np.zeros(2, np.int64), restart=True)
+        numbers = batch.finish().numbers
+        ends.append(numbers[:, [1, 2]].tolist())
+    both, late = [1, 1], [0, 1]
+    assert ends == [
+        [[0, 0]] * 2,
+        [both, late],
+        [[0, 0]] * 2,
+        [both, late],
+        [[0, 0]] * 2,
+    ]
+
+
+def test_backends_say_what_they_cannot_run():
+    with pytest.raises(make.BackendError, match="workers"):
+        make.batch(mocks.MockEnvironment, 2, "envpool")
+    with pytest.raises(make.BackendError, match="choose from"):
+        make.batch("CartPole-v1", 2, "wrokers")
+    with pytest.raises(make.EnvironmentNotFound, match="did you mean CartPole"):
+        make.batch("CartPol-v1", 2, "vector")
+    with pytest.raises(make.BackendError, match="VectorEnv.*workers"):
+        make.batch(_single, 2, "vector")
+
+
+def _single(num_envs):
+    return gymnasium.make("CartPole-v1")
+
+
+def test_missing_packages_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(make.BackendError, match="extra .envpool."):
+        make.batch("CartPole-v1", 2, "envpool")
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    for name in [x for x in gymnasium.registry if x.startswith("ALE/")]:
+        monkeypatch.delitem(gymnasium.registry, name)
+    with pytest.raises(make.EnvironmentNotFound, match="extra .atari."):
+        make.describe("ALE/Pong-v5")
+
+
+def test_automatic_backend():
+    assert make.choose("CartPole-v1") == "workers"
+    assert make.choose(mocks.MockEnvironment) == "workers"
+    assert make.choose("ALE/Pong-v5") == "vector"
+    assert make.choose("ALE/Pong-v5", "workers") == "workers"
+
+
+def test_envpool_trajectories():
+    """Against Gymnasium for what does not depend on random numbers."""
+    pytest.importorskip("envpool")
+    batch = make.batch("Pendulum-v1", 4, "envpool", max_length=30)
+    description = make.describe("Pendulum-v1", 30, None, "envpool")
+    assert description.max_length == 30
+    observation = following = first = batch.reset(seeds=[5, 6, 7, 8])
+    plain = gymnasium.make("Pendulum-v1").unwrapped
+    plain.reset()
+    for time in range(65):
+        if time % 30 == 0:
+            observation = following
+        actions = np.full((4, 1), np.sin(time), np.float32)
+        batch.start(actions, restart=True)
+        outcome = batch.finish()
+        last, following = np.split(outcome.numbers[:, batch_env.NUMBERS :], 2, 1)
+        for row in range(4):
+            x, y, speed = observation[row]
+            plain.state = np.array([np.arctan2(y, x), speed], np.float64)
+            expected, reward, *_ = plain.step(actions[row])
+            np.testing.assert_allclose(last[row], expected, atol=1e-4)
+            np.testing.assert_allclose(outcome.numbers[row, 0], reward, atol=1e-3)
+        done = outcome.done
+        assert done.tolist() == [(time + 1) % 30 == 0] * 4
+        assert outcome.numbers[:, batch_env.TRUNCATED].tolist() == done.tolist()
+        observation = last
+    kept = batch.reset([2])
+    assert kept.shape == (1, 3)
+    np.testing.assert_array_equal(batch.reset(seeds=[5, 6, 7, 8]), first)
+    with pytest.raises(ValueError, match="all environments"):
+        batch.reset([1], [3])
+    with pytest.raises(make.BackendError, match="no environment.*workers"):
+        make.batch("NoSuch-v1", 2, "envpool")
+
+
 def test_unknown_environments_are_suggested():
     with pytest.raises(make.EnvironmentNotFound, match="did you mean CartPole-v1") as e:
-        make.spaces_of("CartPol-v1")
+        make.describe("CartPol-v1")
     assert "\n" not in str(e.value)
     with pytest.raises(make.EnvironmentNotFound, match="no module 'no_such_module'"):
-        make.spaces_of("no_such_module:function")
+        make.describe("no_such_module:function")
     with pytest.raises(ValueError, match="Unknown backend"):
         make.batch("CartPole-v1", 2, "threads")
 
@@ -293,18 +461,16 @@ def test_constructors_that_raise_show_their_traceback():
         raise KeyError(size)
 
     with pytest.raises(make.ConstructorError, match="raise KeyError"):
-        make.spaces_of(construct, kwargs={"size": 3})
+        make.describe(construct, kwargs={"size": 3})
 
 
 def test_description_of_environments():
     cartpole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
-    assert make.spaces_of("CartPole-v1").max_length == 500
-    assert make.spaces_of("CartPole-v1", 900).max_length == 900
-    assert (
-        make.spaces_of("gymnasium.envs.classic_control:CartPole-v1").max_length == 500
-    )
-    assert make.spaces_of(cartpole).max_length is None
-    found = make.spaces_of(cartpole, 7)
+    assert make.describe("CartPole-v1").max_length == 500
+    assert make.describe("CartPole-v1", 900).max_length == 900
+    assert make.describe("gymnasium.envs.classic_control:CartPole-v1").max_length == 500
+    assert make.describe(cartpole).max_length is None
+    found = make.describe(cartpole, 7)
     assert found.max_length == 7
     assert found.observation_space.shape == (4,)
     assert found.action_space == gymnasium.spaces.Discrete(2)

@@ -1,5 +1,7 @@
 """Probabilities against SciPy, and frequencies of samples."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.special
@@ -170,3 +172,62 @@ def test_extreme_parameters_stay_finite():
     q = distributions.Normal(tf.constant([[-1e4]]), tf.constant([[2.0]]))
     for value in (p.entropy(), p.kl(q), p.log_prob(tf.constant([[0.0]]))):
         assert np.isfinite(value).all()
+
+
+def outcomes(made, values):
+    """Log-probabilities `[rows, values]` of all values of a distribution."""
+    columns = []
+    for value in values:
+        rows = made.parameters["logits"].shape[0]
+        columns.append(made.log_prob(tf.constant([value] * rows, tf.int64)))
+    return np.stack(columns, 1).astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", ["multi", "binary"])
+def test_products_equal_their_enumeration(kind):
+    rng = np.random.default_rng(4)
+    sizes = [3, 2, 4] if kind == "multi" else [2, 2, 2]
+    width = sum(sizes) if kind == "multi" else len(sizes)
+
+    def create():
+        logits = tf.constant(rng.normal(0, 2, (5, width)), tf.float32)
+        if kind == "multi":
+            return distributions.MultiCategorical(logits, sizes)
+        return distributions.Bernoulli(logits)
+
+    p, q = create(), create()
+    values = list(itertools.product(*map(range, sizes)))
+    log_p, log_q = outcomes(p, values), outcomes(q, values)
+    np.testing.assert_allclose(np.exp(log_p).sum(1), 1, rtol=1e-5)
+    entropy = -(np.exp(log_p) * log_p).sum(1)
+    np.testing.assert_allclose(p.entropy(), entropy, rtol=1e-4)
+    kl = (np.exp(log_p) * (log_p - log_q)).sum(1)
+    np.testing.assert_allclose(p.kl(q), kl, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(p.kl(p), 0, atol=1e-6)
+    best = [values[index] for index in log_p.argmax(1)]
+    np.testing.assert_array_equal(p.mode(), best)
+
+
+@pytest.mark.parametrize("kind", ["multi", "binary"])
+def test_products_are_sampled_by_their_probabilities(kind):
+    logits = [0.5, -1.0, 0.3, 1.0, 0.0] if kind == "multi" else [1.0, -2.0, 0.0]
+    logits = tf.constant([logits] * 20_000)
+    if kind == "multi":
+        made = distributions.MultiCategorical(logits, [3, 2])
+        values = list(itertools.product(range(3), range(2)))
+    else:
+        made = distributions.Bernoulli(logits)
+        values = list(itertools.product(range(2), repeat=3))
+    sample = made.sample(generator()).numpy()
+    counts = [(sample == value).all(1).sum() for value in values]
+    expected = np.exp(outcomes(made, values))[0] * len(sample)
+    expected *= len(sample) / expected.sum()
+    assert scipy.stats.chisquare(counts, expected).pvalue > 1e-3
+
+
+def test_certain_bits_are_finite():
+    made = distributions.Bernoulli(tf.constant([[200.0, -200.0]]))
+    other = distributions.Bernoulli(tf.constant([[-200.0, -200.0]]))
+    assert made.sample(generator()).numpy().tolist() == [[1, 0]]
+    np.testing.assert_allclose(made.entropy(), 0, atol=1e-6)
+    np.testing.assert_allclose(made.kl(other), 200, rtol=1e-5)

@@ -45,6 +45,13 @@ def delivered(head, rows=500, seed=0):
         gs.Discrete(5, start=-3),
         gs.Discrete(2, start=7),
         gs.Discrete(1),
+        gs.MultiDiscrete([2, 3]),
+        gs.MultiDiscrete([[2, 3], [4, 1]]),
+        gs.MultiDiscrete([2, 3], start=[5, -7]),
+        gs.MultiBinary(3),
+        gs.MultiBinary([2, 2]),
+        gs.Box(250, 255, (2,), np.uint8),
+        gs.Box(np.array([-3, 4]), np.array([-1, 9]), dtype=np.int32),
     ],
     ids=str,
 )
@@ -180,18 +187,55 @@ def test_parameters_of_sequences():
 @pytest.mark.parametrize(
     "space",
     [
-        gs.MultiDiscrete([2, 3]),
-        gs.MultiBinary(3),
-        gs.Box(0, 255, (2,), np.uint8),
-        gs.Dict({"a": gs.Discrete(2)}),
-        gs.Tuple((gs.Discrete(2),)),
+        gs.Box(0, 2000, (2,), np.int32),
+        gs.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (1,), np.int64),
+        gs.Dict({"a": gs.Text(3)}),
+        gs.Dict({}),
     ],
     ids=str,
 )
 def test_other_spaces_are_refused(space):
     for function in (make, heads.check_action_space):
-        with pytest.raises(spaces.UnsupportedSpaceError, match="not supported"):
+        with pytest.raises(spaces.UnsupportedSpaceError, match="supported|empty"):
             function(space)
+
+
+NESTED = gs.Dict(
+    {
+        "b": gs.Tuple((gs.MultiBinary(2), gs.Box(-1, 1, (2,)))),
+        "a": gs.MultiDiscrete([2, 3]),
+        "c": gs.Discrete(3, start=1),
+    }
+)
+
+
+def test_nested_actions_are_independent_and_lie_in_the_space():
+    head = make(NESTED)
+    sample, action = delivered(head, rows=6)
+    tf.nest.map_structure(lambda x: x.numpy(), action)
+    for row in range(6):
+        a, c = (action[key][row].numpy() for key in "ac")
+        b = tuple(leaf[row].numpy() for leaf in action["b"])
+        assert NESTED.contains({"a": a, "b": b, "c": int(c)})
+    parameters = head(tf.random.stateless_normal([6, 4], [0, 1]))
+    joint = head.distribution(parameters)
+    other = head.distribution(tf.nest.map_structure(lambda x: 0.5 * x, parameters))
+    parts = [
+        part.distribution(x) for part, x in zip(head._heads, parameters, strict=True)
+    ]
+    others = [
+        part.distribution(tf.nest.map_structure(lambda y: 0.5 * y, x))
+        for part, x in zip(head._heads, parameters, strict=True)
+    ]
+    pairs = list(zip(parts, sample, strict=True))
+    np.testing.assert_allclose(
+        joint.log_prob(sample), sum(p.log_prob(x) for p, x in pairs), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        joint.entropy(), sum(p.entropy() for p in parts), rtol=1e-6
+    )
+    expected = sum(p.kl(q) for p, q in zip(parts, others, strict=True))
+    np.testing.assert_allclose(joint.kl(other), expected, rtol=1e-6)
 
 
 def test_seed_decides_the_weights():

@@ -28,7 +28,7 @@ def test_experiment_is_a_file_that_is_the_experiment(name, tmp_path):
 @pytest.mark.parametrize("name", configs.EXPERIMENTS)
 def test_environment_of_an_experiment(name):
     environment = configs.load(name).environment
-    description = make.spaces_of(
+    description = make.describe(
         environment.id, environment.max_length, environment.kwargs
     )
     assert description.max_length is not None

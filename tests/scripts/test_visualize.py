@@ -203,7 +203,7 @@ def test_masked_cartpole_can_be_filmed_and_hides_velocities(tmp_path):
         assert visible.tolist() == observation[[0, 2]].tolist()
         assert visible in env.observation_space
         visible, observation = env.step(0)[0], full.step(0)[0]
-    assert make.spaces_of(name).max_length == 500
+    assert make.describe(name).max_length == 500
     batch = film.batch(make.constructor(name, 5, RGB), tmp_path, rows=1, episodes=1)
     play(batch, steps=5)
     assert len(read(tmp_path / batch[0].films[0]["file"])[1]) == 6
