@@ -47,6 +47,14 @@ class Outcome(NamedTuple):
         return self.terminated | self.truncated
 
 
+def ended(
+    terminated: tf.Tensor, truncated: tf.Tensor, score: tf.Tensor, length: tf.Tensor
+) -> tf.Tensor:
+    """`Outcome.ended` of its columns `[N]`."""
+    columns = [tf.cast(x, tf.float32) for x in (terminated, truncated, score, length)]
+    return tf.stack(columns, 1)
+
+
 class InGraphBatchEnv:
     """Steps one batch of environments, or two in turns, from inside the graph.
 
@@ -64,9 +72,12 @@ class InGraphBatchEnv:
 
     Attributes:
       parts: Number of batches, which have equal sizes.
+      compiled: Whether XLA can compile it; not if steps are calls into Python.
       error: The exception that the environments raised last, or None.
       steps: Number of environment steps begun so far, also while the graph runs.
     """
+
+    compiled = False
 
     def __init__(self, batch_envs: batch_env.Backend | Sequence) -> None:
         single = isinstance(batch_envs, batch_env.Backend)

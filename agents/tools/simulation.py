@@ -40,22 +40,44 @@ def simulate(
     Raises:
       What the environments raise, for example `EnvProcessError`.
     """
-    if not int(steps):
+    steps = int(steps)
+    if not steps:
         if reset:
             batch_env.discontinue()
-        ended = tf.zeros([0, len(batch_env), 4])
-        return _result(ended)
-    steps, reset = tf.cast(steps, tf.int32), tf.convert_to_tensor(reset)
+        return _result(tf.zeros([0, len(batch_env), 4]))
+    run = _simulate_compiled if batch_env.compiled else _simulate
     try:
-        return _simulate(batch_env, algorithm, steps, training, reset)
+        return run(batch_env, algorithm, steps, training, tf.convert_to_tensor(reset))
     except tf.errors.OpError as error:
         if batch_env.error is not None:
             raise batch_env.error from error
         raise
 
 
+def _simulate(batch_env, algorithm, steps, training, reset) -> dict[str, tf.Tensor]:
+    return _graph(batch_env, algorithm, tf.constant(steps), training, reset)
+
+
+def _simulate_compiled(
+    batch_env, algorithm, steps, training, reset
+) -> dict[str, tf.Tensor]:
+    """The same in one XLA program, whose results have a fixed size."""
+    parts = []
+    for start in range(0, steps, COMPILED_STEPS):
+        size = min(steps - start, COMPILED_STEPS)
+        ended = _program(batch_env, algorithm, tf.constant(size), training, reset)
+        batch_env.steps += size * len(batch_env)
+        parts.append(ended[:size])
+        reset = tf.constant(False)
+    return _result(tf.concat(parts, 0))
+
+
+COMPILED_STEPS = 1024
+"""Batch steps of the program that is compiled; it stops earlier if asked to."""
+
+
 @tf.function(autograph=False)
-def _simulate(
+def _graph(
     batch_env: Any,
     algorithm: Any,
     steps: tf.Tensor,
@@ -63,11 +85,22 @@ def _simulate(
     reset: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
     run = _together if batch_env.parts == 1 else _in_turns
-    return _result(run(batch_env, algorithm, steps, training, reset))
+    return _result(run(batch_env, algorithm, steps, training, reset, steps))
 
 
-def _together(batch_env, algorithm, steps, training, reset) -> tf.Tensor:
-    """All rows step at the same time; returns ends of episodes, `[steps, N, 4]`."""
+@tf.function(autograph=False, jit_compile=True)
+def _program(
+    batch_env: Any,
+    algorithm: Any,
+    steps: tf.Tensor,
+    training: bool,
+    reset: tf.Tensor,
+) -> tf.Tensor:
+    return _together(batch_env, algorithm, steps, training, reset, COMPILED_STEPS)
+
+
+def _together(batch_env, algorithm, steps, training, reset, capacity) -> tf.Tensor:
+    """All rows step at the same time; returns ends of episodes, `[capacity, N, 4]`."""
     everyone = tf.range(len(batch_env))
 
     def body(index, step, ended):
@@ -77,13 +110,14 @@ def _together(batch_env, algorithm, steps, training, reset) -> tf.Tensor:
         _learn(algorithm, everyone, step.observation, action, outcome, training)
         return index + 1, following, ended.write(index, outcome.ended)
 
-    ended = tf.TensorArray(tf.float32, steps)
+    shape = [len(batch_env), 4]
+    ended = tf.TensorArray(tf.float32, capacity, element_shape=shape)
     step = batch_env.begin(reset)
     *_, ended = _while(lambda index, *_: index < steps, body, (0, step, ended))
     return ended.stack()
 
 
-def _in_turns(batch_env, algorithm, steps, training, reset) -> tf.Tensor:
+def _in_turns(batch_env, algorithm, steps, training, reset, _) -> tf.Tensor:
     """Two halves take turns; returns ends of episodes, `[steps, N, 4]`."""
     size = len(batch_env) // 2
     act = functools.partial(_act, algorithm, training=training)

@@ -206,7 +206,7 @@ def test_no_transition_crosses_an_episode_for_random_durations():
 
 def test_one_trace_for_training_and_one_for_evaluation():
     envs, agent = mock_pair()
-    count = simulation._simulate.experimental_get_tracing_count
+    count = simulation._graph.experimental_get_tracing_count
     before = count()
     for steps in (1, 2, 3, 5, 4, tf.constant(2), np.int64(3), np.int32(1)):
         for training in (True, False):
@@ -247,7 +247,7 @@ def test_reset_comes_before_the_step_of_an_algorithm_that_ignores_observations(
 
 def test_one_call_into_python_per_step_and_one_at_the_beginning():
     envs, agent = mock_batch(), Ignorant()
-    graph = simulation._simulate.get_concrete_function(
+    graph = simulation._graph.get_concrete_function(
         envs, agent, tf.constant(1), True, tf.constant(False)
     ).graph.as_graph_def()
     nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
@@ -448,7 +448,7 @@ def test_error_in_one_half_keeps_its_type_and_the_run_can_go_on():
 
 def test_halves_are_traced_once():
     _, envs, agent = mock_halves()
-    count = simulation._simulate.experimental_get_tracing_count
+    count = simulation._graph.experimental_get_tracing_count
     before = count()
     for steps in (1, 2, 7):
         tools.simulate(envs, agent, steps)

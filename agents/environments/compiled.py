@@ -1,0 +1,211 @@
+"""Environments in TensorFlow, in one program with the algorithm."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from agents.environments.functional import functional_env
+from agents.tools import in_graph_batch_env, spaces
+
+
+class FunctionError(ValueError):
+    """A functional environment breaks the rules; the text says which."""
+
+
+class Compiled(tf.Module):
+    """Batch of functional environments, with the interface of `InGraphBatchEnv`.
+
+    States are variables. `tools.simulate` compiles everything by XLA.
+
+    Args:
+      env: The kind of environment.
+      num_envs: Number of rows.
+      max_length: Steps after which to truncate episodes, by default its own.
+
+    Raises:
+      FunctionError: if its functions do not fit its spaces, or act on the outside.
+    """
+
+    parts = 1
+    compiled = True
+    error = None
+
+    def __init__(
+        self,
+        env: functional_env.FunctionalEnv,
+        num_envs: int,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._env = env
+        self._size = num_envs
+        self._max_length = max_length or env.max_length
+        _check(env)
+        seed = tf.zeros([2], tf.int32)
+        self._state = tf.nest.map_structure(_variable, env.initial(num_envs, seed))
+        self._over = _variable(tf.ones([num_envs], tf.bool))
+        self._score = _variable(tf.zeros([num_envs]))
+        self._length = _variable(tf.zeros([num_envs], tf.int32))
+        entropy = np.random.SeedSequence().generate_state(1)
+        self._seed = _variable(tf.constant(entropy.astype(np.int32)[0]))
+        self._count = _variable(tf.constant(0))  # Of uses of the seed.
+        self.steps = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def observation_space(self):
+        """Space of one environment."""
+        return self._env.observation_space
+
+    @property
+    def action_space(self):
+        """Space of one environment."""
+        return self._env.action_space
+
+    def discontinue(self, seeds: np.ndarray | None = None) -> None:
+        """Abandon all episodes; the next ones depend on the seeds, integers `[N]`."""
+        self._over.assign(tf.ones_like(self._over))
+        if seeds is not None:
+            mixed = np.random.SeedSequence(seeds.tolist()).generate_state(1)
+            self._seed.assign(mixed.astype(np.int32)[0])
+            self._count.assign(0)
+
+    def begin(self, reset: bool | tf.Tensor = False) -> in_graph_batch_env.Step:
+        """Begin episodes in rows that have none, or in all; other episodes go on."""
+        first = self._over | reset
+        self._restart(first)
+        self._over.assign(tf.zeros_like(first))
+        observation = self._env.observation(_read(self._state))
+        return in_graph_batch_env.Step(observation, first)
+
+    def simulate(
+        self,
+        step: in_graph_batch_env.Step,
+        action: Any,
+        more: bool | tf.Tensor = True,
+    ) -> tuple[in_graph_batch_env.Outcome, in_graph_batch_env.Step]:
+        """Step all environments once; as in `InGraphBatchEnv`."""
+        before = _read(self._state)
+        after = self._env.transition(before, action, self._draw())
+        reward = self._env.reward(before, action, after)
+        terminated = self._env.terminal(after)
+        self._score.assign_add(reward)
+        self._length.assign_add(tf.ones_like(self._length))
+        truncated = self._length >= self._max_length
+        outcome = in_graph_batch_env.Outcome(
+            self._env.observation(after),
+            reward,
+            terminated,
+            truncated,
+            in_graph_batch_env.ended(
+                terminated, truncated, self._score.read_value(), self._length
+            ),
+        )
+        tf.nest.map_structure(lambda x, value: x.assign(value), self._state, after)
+        done = outcome.done
+        self._over.assign(done & ~tf.convert_to_tensor(more))
+        self._restart(done & more)
+        observation = self._env.observation(_read(self._state))
+        return outcome, in_graph_batch_env.Step(observation, done)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _restart(self, rows: tf.Tensor) -> None:
+        """New states in these rows, bool `[N]`."""
+        new = self._env.initial(self._size, self._draw())
+        tf.nest.map_structure(
+            lambda x, value: x.assign(_where(rows, value, x)), self._state, new
+        )
+        self._score.assign(tf.where(rows, 0.0, self._score))
+        self._length.assign(tf.where(rows, 0, self._length))
+
+    def _draw(self) -> tf.Tensor:
+        """A seed that has not been used, int32 `[2]`."""
+        seed = tf.stack([self._seed.read_value(), self._count.read_value()])
+        self._count.assign_add(1)
+        return seed
+
+
+def _check(env: functional_env.FunctionalEnv) -> None:
+    """Raise FunctionError unless the functions of an environment can be compiled."""
+    name, size = type(env).__name__, 3
+    before = dict(vars(env))
+    action_spec = spaces.spec(env.action_space)
+
+    @tf.function(autograph=False)
+    def run():
+        seed = tf.zeros([2], tf.int32)
+        action = spaces.transform(
+            lambda x: tf.zeros([size, *x.shape], x.dtype), action_spec
+        )
+        state = env.initial(size, seed)
+        following = env.transition(state, action, seed)
+        flags = env.reward(state, action, following), env.terminal(following)
+        return state, following, env.observation(state), flags
+
+    try:
+        graph = run.get_concrete_function()
+    except Exception as error:
+        raise FunctionError(
+            f"The functions of {name} fail when they are traced: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    changed = sorted(
+        {k for k, v in vars(env).items() if before.get(k, before) is not v}
+    )
+    if changed:
+        raise FunctionError(
+            f"{name} changes its attribute {changed[0]!r}. Its functions run once, "
+            "when they are traced; put what changes into the state."
+        )
+    for operation in graph.graph.get_operations():
+        if "PyFunc" in operation.type:
+            raise FunctionError(
+                f"{name} calls Python in the graph ({operation.type} at "
+                f"{operation.name}), which cannot be compiled; use TensorFlow "
+                "operations, or make it a Gymnasium environment for backend workers."
+            )
+    if graph.captured_inputs and any(
+        x.dtype == tf.resource for x in graph.captured_inputs
+    ):
+        raise FunctionError(f"{name} uses a variable; put what changes into the state.")
+    state, following, observation, (reward, terminal) = graph.structured_outputs
+    _expect(name, "transition", tf.nest.map_structure(_kind, state), following)
+    specs = spaces.transform(
+        lambda x: ([size, *x.shape], tf.as_dtype(x.dtype)),
+        spaces.spec(env.observation_space),
+    )
+    _expect(name, "observation", specs, observation)
+    _expect(name, "reward", ([size], tf.float32), reward)
+    _expect(name, "terminal", ([size], tf.bool), terminal)
+
+
+def _expect(name: str, function: str, expected: Any, found: Any) -> None:
+    """Raise FunctionError unless tensors have the expected shapes and dtypes."""
+    found = tf.nest.map_structure(_kind, found)
+    if found != expected:
+        raise FunctionError(
+            f"{name}.{function} gives {found} for 3 environments; expected {expected}."
+        )
+
+
+def _kind(tensor: Any) -> tuple[list, tf.DType]:
+    return (tensor.shape.as_list(), tensor.dtype)
+
+
+def _variable(value: tf.Tensor) -> tf.Variable:
+    return tf.Variable(value, trainable=False)
+
+
+def _read(variables: Any) -> Any:
+    return tf.nest.map_structure(lambda x: x.read_value(), variables)
+
+
+def _where(rows: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
+    """Rows `[N, ...]` of one tensor or the other."""
+    shape = [-1, *[1] * (new.shape.rank - 1)]
+    return tf.where(tf.reshape(rows, shape), new, old)

@@ -1,0 +1,46 @@
+"""What an environment must say about itself to be compiled."""
+
+import abc
+from typing import Any
+
+import gymnasium
+import tensorflow as tf
+
+
+class FunctionalEnv(abc.ABC):
+    """A kind of environment as five pure functions on batches of states.
+
+    They are those of Gymnasium's `FuncEnv`, but every tensor has a leading dimension
+    of N environments. State is any structure of tensors `[N, ...]`. Random numbers come
+    from `tf.random.stateless_*` and a seed, int32 `[2]`. The functions must consist
+    of TensorFlow operations that XLA compiles: no Python that acts on the outside, no
+    `tf.numpy_function`, no variables.
+
+    Attributes:
+      observation_space, action_space: Spaces of one environment.
+      max_length: Steps after which episodes are truncated.
+    """
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    max_length: int
+
+    @abc.abstractmethod
+    def initial(self, size: int, seed: tf.Tensor) -> Any:
+        """States at the beginning of `size` episodes."""
+
+    @abc.abstractmethod
+    def transition(self, state: Any, action: Any, seed: tf.Tensor) -> Any:
+        """States after the actions `[N, ...]`."""
+
+    @abc.abstractmethod
+    def observation(self, state: Any) -> Any:
+        """Observations `[N, ...]`, with the dtypes of `spaces.spec`."""
+
+    @abc.abstractmethod
+    def reward(self, state: Any, action: Any, next_state: Any) -> tf.Tensor:
+        """Rewards of transitions, float32 `[N]`."""
+
+    @abc.abstractmethod
+    def terminal(self, state: Any) -> tf.Tensor:
+        """Whether the episodes have ended, bool `[N]`."""
