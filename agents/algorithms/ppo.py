@@ -37,7 +37,8 @@ class Config:
     normalize_advantages: bool = True
     normalize_observations: bool = True
     normalize_rewards: str = "reward"
-    """Scale by the deviation of the `reward`, of the discounted `return`, or `none`."""
+    """Scale by the deviation of the `reward`, of the discounted `return`, and clip; only
+    `clip`; or `none`. Reported returns are always raw."""
     reward_clip: float = 10.0
     # Objective.
     objective: str = "kl"
@@ -76,7 +77,7 @@ class Config:
     def __post_init__(self) -> None:
         for name, known in (
             ("memory", ("episodes", "unrolls")),
-            ("normalize_rewards", ("reward", "return", "none")),
+            ("normalize_rewards", ("reward", "return", "clip", "none")),
             ("objective", ("kl", "clip")),
         ):
             if getattr(self, name) not in known:
@@ -122,7 +123,10 @@ class PPO(algorithm.Algorithm):
             specs, config.normalize_observations
         )
         self.rewards = preprocessing.StreamingNormalize(
-            [], center=False, clip=config.reward_clip
+            [],
+            center=False,
+            scale=config.normalize_rewards in ("reward", "return"),
+            clip=config.reward_clip,
         )
         self._recurrent = bool(config.network.recurrent)
         self._chunk = config.chunk_length if self._recurrent else 1
@@ -231,7 +235,7 @@ class PPO(algorithm.Algorithm):
         """Update on the data of the memory, then clear it."""
         config = self._config
         data, mask = self.memory.data()
-        if config.normalize_rewards != "none":
+        if config.normalize_rewards in ("reward", "return"):
             key = "reward" if config.normalize_rewards == "reward" else "discounted"
             self.rewards.update(data[key], mask)
         rate = schedules.value(config.learning_rate, self.steps)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import sys
 import traceback
@@ -13,7 +14,7 @@ import gymnasium
 from agents.environments import envpool, serial, vector, workers
 from agents.tools import batch_env, wrappers
 
-BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool")
+BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool", "compiled")
 
 # Packages that register their environments only when imported.
 _NAMESPACES = {
@@ -136,8 +137,9 @@ def halves(
 def choose(id: str | Callable[..., Any], backend: str = "auto") -> str:
     """The backend to use; for `auto`, the fastest that steps the very environment.
 
-    That is `vector` for Atari, which ALE vectorizes itself, else `workers`. EnvPool is
-    faster but has environments of its own, so it must be asked for.
+    That is `vector` for Atari, which ALE vectorizes itself, `compiled` for functional
+    environments, else `workers`. EnvPool and the functional equals of Gymnasium's
+    environments are faster but not the same code, so they must be asked for.
     """
     if backend not in BACKENDS:
         raise BackendError(
@@ -145,14 +147,16 @@ def choose(id: str | Callable[..., Any], backend: str = "auto") -> str:
         )
     if backend != "auto":
         return backend
-    return "vector" if isinstance(id, str) and id.startswith("ALE/") else "workers"
+    if isinstance(id, str) and id.startswith("ALE/"):
+        return "vector"
+    return "compiled" if _is_functional(id) else "workers"
 
 
 def describe(
     id: str | Callable[..., Any],
     max_length: int | None = None,
     kwargs: dict[str, Any] | None = None,
-    backend: str = "workers",
+    backend: str = "auto",
 ) -> Description:
     """Spaces and limit of an environment, from one that is made here and closed.
 
@@ -162,6 +166,10 @@ def describe(
       ConstructorError: if the environment cannot be constructed.
     """
     backend = choose(id, backend)
+    if backend == "compiled":
+        env = functional(id, kwargs)
+        spaces = env.observation_space, env.action_space
+        return Description(*spaces, max_length or env.max_length)
     try:
         if backend in ("vector", "envpool"):
             (env,) = _batches(id, 1, backend, 1, max_length, kwargs, None, 1)
@@ -179,6 +187,42 @@ def describe(
         return Description(env.observation_space, env.action_space, limit)
     finally:
         env.close()
+
+
+def functional(id: str | Callable[..., Any], kwargs: dict[str, Any] | None) -> Any:
+    """Functional environment: a class by `module:Class`, or the equal of an id.
+
+    Raises:
+      BackendError: if it is none and has none.
+    """
+    from agents.environments import functional as package
+
+    if isinstance(id, str) and id in package.GYMNASIUM:
+        return getattr(package, package.GYMNASIUM[id])(**(kwargs or {}))
+    if _is_functional(id):
+        cls = id if callable(id) else _attribute(id)
+        return cls(**(kwargs or {}))
+    names = ", ".join(package.GYMNASIUM)
+    raise BackendError(
+        f"{id!r} is no functional environment, as backend compiled needs; it has {names}"
+        ", and classes of yours by module:Class. Use backend workers."
+    )
+
+
+def _is_functional(id: str | Callable[..., Any]) -> bool:
+    """Whether this is, or names, a class of functional environments."""
+    if not callable(id):
+        module = id.partition(":")[0]
+        if ":" not in id or module in gymnasium.registry:
+            return False
+        try:
+            id = _attribute(id)
+        except Exception:  # Reported where it is constructed.
+            return False
+    name = "agents.environments.functional.functional_env"
+    if not isinstance(id, type) or name not in sys.modules:
+        return False
+    return issubclass(id, sys.modules[name].FunctionalEnv)
 
 
 def _batches(
@@ -199,6 +243,10 @@ def _batches(
         raise ValueError(f"Expected an even number of agents, got {num_agents}.")
     size = num_agents // parts
     firsts = range(0, num_agents, size)
+    if backend == "compiled":
+        raise BackendError(
+            "Backend compiled steps in the graph only; see environments.compiled."
+        )
     if backend == "envpool":
         return [_envpool(id, size, num_workers, max_length, kwargs, x) for x in firsts]
     if backend == "vector":
@@ -251,6 +299,7 @@ def _envpool(id, num_agents, num_threads, max_length, kwargs, first_row) -> Any:
         raise BackendError(f"{error.args[0]} Use backend workers.") from None
 
 
+@functools.cache
 def _attribute(id: str) -> Callable[..., Any] | None:
     """Function that `module:function` names; None if it names no attribute."""
     module, _, name = id.partition(":")

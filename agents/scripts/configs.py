@@ -1,87 +1,13 @@
-"""Experiments: one short function each, and what a config consists of."""
+"""Experiments: one short function each, and how configs are loaded."""
 
 import dataclasses
-import importlib
 import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from agents.environments import make
+from agents.scripts import experiment
+from agents.scripts.experiment import Config, Environment, Train
 from agents.tools import config as config_
-
-ALGORITHMS = {"ppo": ("agents.algorithms.ppo", "PPO")}
-"""Type to module, which holds the dataclass `Config`, and class."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Environment:
-    """Which environments, how many, and where they run."""
-
-    id: str = ""
-    """Registered Gymnasium id, or `module:function` that returns an environment."""
-    backend: str = "auto"
-    """`workers`: several per process; `process`: one each; `serial`: for debugging;
-    `vector`: vectorized by their own code; `envpool`: those of EnvPool; `auto`: vector
-    for Atari, else workers."""
-    num_agents: int = 16
-    num_workers: int | None = None
-    """Processes of the workers backend; none for one per core."""
-    max_length: int | None = None
-    """Steps after which episodes are truncated; none for the limit of the id."""
-    action_lag: bool | None = None
-    """Step the batch in two halves, one of which acts while the other steps; none: for
-    many agents in workers, where that is faster."""
-    timeout: float = 60.0
-    """Seconds that a step or reset may take."""
-    kwargs: dict = dataclasses.field(default_factory=dict)
-    """Arguments of the environment's constructor."""
-
-    def __post_init__(self) -> None:
-        if self.backend not in make.BACKENDS:
-            raise config_.ConfigError(
-                f"config key 'environment.backend' is {self.backend!r}; "
-                + config_.did_you_mean(self.backend, make.BACKENDS)
-            )
-        _positive(self, "environment", "num_agents", "num_workers", "max_length")
-
-
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Phases of a run, in environment steps of training."""
-
-    steps: int = 1_000_000
-    """All phases of training together."""
-    eval_every: int = 50_000
-    """Length of a phase of training."""
-    eval_episodes: int = 20
-    """Deterministic episodes of a phase of evaluation; zero for none."""
-    keep_checkpoints: int = 5
-    wandb: str | None = None
-    """Weights & Biases project to report to."""
-
-    def __post_init__(self) -> None:
-        _positive(self, "train", "steps", "eval_every", "keep_checkpoints")
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """Everything that defines a run."""
-
-    name: str
-    environment: Environment
-    train: Train
-    algorithm: Any
-    """Dataclass of the algorithm that its `type` names."""
-    seed: int = 0
-
-
-def _positive(section: Any, path: str, *names: str) -> None:
-    for name in names:
-        value = getattr(section, name)
-        if value is not None and value < 1:
-            raise config_.ConfigError(
-                f"config key '{path}.{name}' must be positive, got {value}."
-            )
 
 
 def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) -> Config:
@@ -100,46 +26,10 @@ def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) ->
     else:
         hint = config_.did_you_mean(source, EXPERIMENTS)
         raise config_.ConfigError(f"unknown config {source!r}; {hint}")
-    values = config_.override(_complete(values), overrides)
+    values = config_.override(experiment.complete(values), overrides)
     if seed is not None:
         values["seed"] = seed
-    return resolve(values)
-
-
-def resolve(values: dict) -> Config:
-    """Check a mapping and make a config of it."""
-    algorithm = values.get("algorithm", {})
-    if not isinstance(algorithm, dict):
-        raise config_.ConfigError("config key 'algorithm' must be a mapping.")
-    config = config_.build(Config, {**values, "algorithm": None})
-    if not config.environment.id:
-        raise config_.ConfigError("config key 'environment.id' is missing.")
-    cls = algorithm_config(algorithm.get("type", "ppo"))
-    return dataclasses.replace(
-        config, algorithm=config_.build(cls, algorithm, "algorithm")
-    )
-
-
-def algorithm_config(kind: str) -> type:
-    """Dataclass of an algorithm's hyperparameters."""
-    if kind not in ALGORITHMS:
-        raise config_.ConfigError(
-            f"config key 'algorithm.type' is {kind!r}; "
-            + config_.did_you_mean(kind, ALGORITHMS)
-        )
-    return importlib.import_module(ALGORITHMS[kind][0]).Config
-
-
-def algorithm_class(kind: str) -> type:
-    """Class of an algorithm."""
-    module, name = ALGORITHMS[kind]
-    return getattr(importlib.import_module(module), name)
-
-
-def _complete(values: dict) -> dict:
-    """Mapping with all keys, so that overrides find the sections; checks the types."""
-    defaults = {"environment": {}, "train": {}, "algorithm": {}}
-    return config_.to_dict(resolve({**defaults, **values}))
+    return experiment.resolve(values)
 
 
 # Experiments with the settings of the TensorFlow Agents paper.
@@ -223,11 +113,13 @@ def swimmer() -> Config:
 # The same with the clipped objective, tuned for sample efficiency.
 
 
-def _clip(id: str, steps: int = 1_000_000, **algorithm: Any) -> Config:
+def _clip(
+    id: str, steps: int = 1_000_000, *, num_agents: int = 16, **algorithm: Any
+) -> Config:
     """Clipped objective on short unrolls of one environment."""
     from agents.algorithms import ppo
 
-    steps_per_update = 16 * 128
+    steps_per_update = num_agents * 128
     settings = {
         "memory": "unrolls",
         "unroll_length": 128,
@@ -245,8 +137,8 @@ def _clip(id: str, steps: int = 1_000_000, **algorithm: Any) -> Config:
     }
     return Config(
         name="",
-        environment=Environment(id=id, num_agents=16),
-        train=Train(steps=steps, eval_every=24 * steps_per_update),
+        environment=Environment(id=id, num_agents=num_agents),
+        train=Train(steps=steps, eval_every=max(24 * steps_per_update, steps // 20)),
         algorithm=config_.build(ppo.Config, {**settings, **algorithm}),
     )
 
@@ -296,6 +188,35 @@ def cartpole_clip() -> Config:
     return _clip("CartPole-v1", 100_000, minibatch_size=256)
 
 
+def cartpole_compiled() -> Config:
+    """Balance a pole in one XLA program with the algorithm."""
+    config = _clip("CartPole-v1", 500_000, num_agents=4, minibatch_size=128, epochs=4)
+    return _on_backend(config, "compiled")
+
+
+def pendulum_compiled() -> Config:
+    """Swing a pendulum up in one XLA program with the algorithm."""
+    config = _clip(
+        "Pendulum-v1",
+        2_000_000,
+        num_agents=64,
+        minibatch_size=512,
+        discount=0.95,
+        learning_rate=1e-3,
+    )
+    return _on_backend(config, "compiled")
+
+
+def atari_pong() -> Config:
+    """Play Pong from pixels."""
+    return _atari("ALE/Pong-v5")
+
+
+def atari_breakout() -> Config:
+    """Play Breakout from pixels."""
+    return _atari("ALE/Breakout-v5")
+
+
 def cartpole_masked() -> Config:
     """Balance a pole without seeing velocities, which takes a memory."""
     return _clip(
@@ -313,6 +234,53 @@ def cartpole_masked_forward() -> Config:
         config.algorithm, network=type(config.algorithm.network).preset("small")
     )
     return dataclasses.replace(config, algorithm=algorithm)
+
+
+def _on_backend(config: Config, backend: str) -> Config:
+    environment = dataclasses.replace(config.environment, backend=backend)
+    return dataclasses.replace(config, environment=environment)
+
+
+def _atari(id: str) -> Config:
+    """Clipped objective on images; sticky actions as in Machado et al. (2018).
+
+    Huang et al. (2022), "The 37 Implementation Details of PPO", for the rest.
+    """
+    steps = 10_000_000
+    config = _clip(
+        id,
+        steps,
+        epochs=4,
+        minibatch_size=256,
+        learning_rate={"type": "linear", "from": 2.5e-4, "to": 0, "over": steps},
+        clip=0.1,
+        entropy_coef=0.01,
+        normalize_rewards="clip",
+        reward_clip=1.0,
+        network="nature",
+        jit=False,
+    )
+    environment = Environment(
+        id=id,
+        num_agents=8,
+        max_length=27_000,
+        kwargs={
+            "frameskip": 4,
+            "stack_num": 4,
+            "img_height": 84,
+            "img_width": 84,
+            "grayscale": True,
+            "maxpool": True,
+            "noop_max": 0,
+            "repeat_action_probability": 0.25,
+            "full_action_space": False,
+            "use_fire_reset": False,
+            "episodic_life": False,
+            "reward_clipping": False,
+        },
+    )
+    train = Train(steps=steps, eval_every=256_000, eval_episodes=8)
+    return dataclasses.replace(config, environment=environment, train=train)
 
 
 def debug() -> Config:
@@ -351,6 +319,10 @@ EXPERIMENTS = {
         ant_clip,
         humanoid_clip,
         swimmer_clip,
+        cartpole_compiled,
+        pendulum_compiled,
+        atari_pong,
+        atari_breakout,
         cartpole_masked,
         cartpole_masked_forward,
         debug,

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from agents.scripts import configs
+from agents.scripts import experiment
 
 
 class Display:
@@ -15,7 +15,7 @@ class Display:
     with Display(logdir, config, quiet) as view: view.progress(report)
     """
 
-    def __init__(self, logdir: pathlib.Path, config: configs.Config, quiet: bool):
+    def __init__(self, logdir: pathlib.Path, config: experiment.Config, quiet: bool):
         self._logdir, self._config, self._quiet = logdir, config, quiet
         self._live = sys.stdout.isatty() and not quiet
         self._bar = None

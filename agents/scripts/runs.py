@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agents.environments import make
-from agents.scripts import configs
+from agents.scripts import configs, experiment
 from agents.tools import batch_env, processes, spaces
 from agents.tools import config as config_
 
@@ -123,7 +123,7 @@ def _silent_stderr() -> Iterator[None]:
         os.close(null)
 
 
-def describe(config: configs.Config) -> make.Description:
+def describe(config: experiment.Config) -> make.Description:
     """Spaces and episode limit of a config's environment, checked for its algorithm.
 
     No process is started.
@@ -148,12 +148,22 @@ def describe(config: configs.Config) -> make.Description:
     return description
 
 
-def environments(config: configs.Config, **changes: Any) -> Any:
-    """Batch of the config's environments in the graph; changes as in its section."""
+def environments(config: experiment.Config, **changes: Any) -> Any:
+    """Batch of the config's environments in the graph; changes as in its section.
+
+    Raises:
+      make.BackendError: if the backend cannot run the environment.
+      compiled.FunctionError: if it is functional and breaks the rules.
+    """
     from agents.tools import in_graph_batch_env
 
     environment = dataclasses.replace(config.environment, **changes)
     backend = make.choose(environment.id, environment.backend)
+    if backend == "compiled":
+        from agents.environments import compiled
+
+        env = make.functional(environment.id, environment.kwargs)
+        return compiled.Compiled(env, environment.num_agents, environment.max_length)
     lag = environment.action_lag
     if lag is None:
         many = environment.num_agents >= LAG_AGENTS
@@ -172,10 +182,12 @@ def environments(config: configs.Config, **changes: Any) -> Any:
 
 
 def algorithm(
-    config: configs.Config, description: make.Description, num_agents: int | None = None
+    config: experiment.Config,
+    description: make.Description,
+    num_agents: int | None = None,
 ) -> Any:
     """Algorithm of a config, with fresh variables."""
-    cls = configs.algorithm_class(config.algorithm.type)
+    cls = experiment.algorithm_class(config.algorithm.type)
     return cls(
         description.observation_space,
         description.action_space,
@@ -196,7 +208,7 @@ def make_writable(directory: str | pathlib.Path) -> None:
         raise RunError(f"cannot write to {directory}: {error}.") from error
 
 
-def read_config(logdir: str | pathlib.Path) -> configs.Config:
+def read_config(logdir: str | pathlib.Path) -> experiment.Config:
     """Config that a run was started with."""
     path = pathlib.Path(logdir) / "config.yaml"
     if not path.exists():

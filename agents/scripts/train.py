@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agents.scripts import configs, display, runs
+from agents.scripts import configs, display, experiment, runs
 from agents.tools import batch_env
 from agents.tools import config as config_
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs.start_tensorflow(args.debug)
     config = configs.load(args.config, args.set, args.seed)
     if args.debug:
-        config = configs.resolve(
+        config = experiment.resolve(
             config_.override(config_.to_dict(config), ["environment.backend=serial"])
         )
     timestamp = args.timestamp or datetime.datetime.now().strftime("%Y%m%dT%H%M%S")
@@ -67,7 +67,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def prepare(logdir: pathlib.Path, config: configs.Config) -> None:
+def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
     """Create the run directory, or make sure that it holds the same config."""
     values = config_.to_dict(config)
     if (logdir / "config.yaml").exists():
@@ -104,7 +104,7 @@ class Training:
     def __init__(
         self,
         logdir: pathlib.Path,
-        config: configs.Config,
+        config: experiment.Config,
         description: Any,
         view: display.Display,
     ) -> None:

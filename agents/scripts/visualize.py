@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.environments import film, make
-from agents.scripts import configs, evaluate, runs
+from agents.scripts import evaluate, experiment, runs
 
 
 @runs.reporting
@@ -68,7 +68,7 @@ def visualize(
     return films
 
 
-def start(config: configs.Config, outdir: str, rows: int, num_episodes: int) -> Any:
+def start(config: experiment.Config, outdir: str, rows: int, num_episodes: int) -> Any:
     """Environments of a config that write their episodes into a directory."""
     environment = config.environment
     constructor = make.constructor(

@@ -1,5 +1,6 @@
 """Named running means, held as variables and updated inside the graph."""
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -43,3 +44,9 @@ class Metrics(tf.Module):
         """Forget all values."""
         self._total.assign(tf.zeros_like(self._total))
         self._count.assign(tf.zeros_like(self._count))
+
+    def require_finite(self, owner: str) -> None:
+        """Raise FloatingPointError that names a mean that is not finite, if any."""
+        for name, value in self.result().items():
+            if value is not None and not math.isfinite(value):
+                raise FloatingPointError(f"{owner}'s {name} is not finite.")

@@ -39,6 +39,7 @@ def simulate(
 
     Raises:
       What the environments raise, for example `EnvProcessError`.
+      FloatingPointError: if losses of a compiled run are not finite.
     """
     steps = int(steps)
     if not steps:
@@ -69,6 +70,8 @@ def _simulate_compiled(
         batch_env.steps += size * len(batch_env)
         parts.append(ended[:size])
         reset = tf.constant(False)
+        if training:  # Programs cannot raise on the way.
+            algorithm.metrics.require_finite(type(algorithm).__name__)
     return _result(tf.concat(parts, 0))
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from agents.environments import make
-from agents.scripts import configs
+from agents.scripts import configs, experiment
 from agents.tools import config as config_
 from agents.tools import spaces
 
@@ -77,6 +77,6 @@ def test_part_of_a_config_is_completed_by_defaults(tmp_path):
     config = configs.load(str(path), ["train.steps=5"])
     assert config.name == "mine"
     assert config.train.steps == 5
-    assert config.environment == configs.Environment("CartPole-v1")
-    cls = configs.algorithm_config("ppo")
+    assert config.environment == experiment.Environment("CartPole-v1")
+    cls = experiment.algorithm_config("ppo")
     assert config.algorithm == cls(discount=0.5)

@@ -1,0 +1,119 @@
+"""What a config consists of."""
+
+import dataclasses
+import importlib
+from typing import Any
+
+from agents.environments import make
+from agents.tools import config as config_
+
+ALGORITHMS = {"ppo": ("agents.algorithms.ppo", "PPO")}
+"""Type to module, which holds the dataclass `Config`, and class."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """Which environments, how many, and where they run."""
+
+    id: str = ""
+    """Registered Gymnasium id, or `module:function` that returns an environment."""
+    backend: str = "auto"
+    """`workers`: several per process; `process`: one each; `serial`: for debugging;
+    `vector`: vectorized by their own code; `envpool`: those of EnvPool; `compiled`:
+    functional ones, in one program with the algorithm; `auto`: vector for Atari,
+    compiled for `module:Class` of a functional one, else workers."""
+    num_agents: int = 16
+    num_workers: int | None = None
+    """Processes of the workers backend; none for one per core."""
+    max_length: int | None = None
+    """Steps after which episodes are truncated; none for the limit of the id."""
+    action_lag: bool | None = None
+    """Step the batch in two halves, one of which acts while the other steps; none: for
+    many agents in workers, where that is faster."""
+    timeout: float = 60.0
+    """Seconds that a step or reset may take."""
+    kwargs: dict = dataclasses.field(default_factory=dict)
+    """Arguments of the environment's constructor."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in make.BACKENDS:
+            raise config_.ConfigError(
+                f"config key 'environment.backend' is {self.backend!r}; "
+                + config_.did_you_mean(self.backend, make.BACKENDS)
+            )
+        _positive(self, "environment", "num_agents", "num_workers", "max_length")
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Phases of a run, in environment steps of training."""
+
+    steps: int = 1_000_000
+    """All phases of training together."""
+    eval_every: int = 50_000
+    """Length of a phase of training."""
+    eval_episodes: int = 20
+    """Deterministic episodes of a phase of evaluation; zero for none."""
+    keep_checkpoints: int = 5
+    wandb: str | None = None
+    """Weights & Biases project to report to."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "train", "steps", "eval_every", "keep_checkpoints")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that defines a run."""
+
+    name: str
+    environment: Environment
+    train: Train
+    algorithm: Any
+    """Dataclass of the algorithm that its `type` names."""
+    seed: int = 0
+
+
+def _positive(section: Any, path: str, *names: str) -> None:
+    for name in names:
+        value = getattr(section, name)
+        if value is not None and value < 1:
+            raise config_.ConfigError(
+                f"config key '{path}.{name}' must be positive, got {value}."
+            )
+
+
+def resolve(values: dict) -> Config:
+    """Check a mapping and make a config of it."""
+    algorithm = values.get("algorithm", {})
+    if not isinstance(algorithm, dict):
+        raise config_.ConfigError("config key 'algorithm' must be a mapping.")
+    config = config_.build(Config, {**values, "algorithm": None})
+    if not config.environment.id:
+        raise config_.ConfigError("config key 'environment.id' is missing.")
+    cls = algorithm_config(algorithm.get("type", "ppo"))
+    return dataclasses.replace(
+        config, algorithm=config_.build(cls, algorithm, "algorithm")
+    )
+
+
+def algorithm_config(kind: str) -> type:
+    """Dataclass of an algorithm's hyperparameters."""
+    if kind not in ALGORITHMS:
+        raise config_.ConfigError(
+            f"config key 'algorithm.type' is {kind!r}; "
+            + config_.did_you_mean(kind, ALGORITHMS)
+        )
+    return importlib.import_module(ALGORITHMS[kind][0]).Config
+
+
+def algorithm_class(kind: str) -> type:
+    """Class of an algorithm."""
+    module, name = ALGORITHMS[kind]
+    return getattr(importlib.import_module(module), name)
+
+
+def complete(values: dict) -> dict:
+    """Mapping with all keys, so that overrides find the sections; checks the types."""
+    defaults = {"environment": {}, "train": {}, "algorithm": {}}
+    return config_.to_dict(resolve({**defaults, **values}))
