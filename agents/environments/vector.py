@@ -127,7 +127,8 @@ class Vector(batch_env.Backend):
                 if changed.any():
                     raise batch_env.EnvDataError(
                         f"{type(self._env.unwrapped).__name__} does not obey reset_mask"
-                        "; use its autoreset mode SAME_STEP, or the workers backend."
+                        "; use its autoreset mode SAME_STEP, vectorization_mode sync "
+                        "among the kwargs, or backend workers."
                     )
         return observation
 

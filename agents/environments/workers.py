@@ -118,7 +118,7 @@ class _Pool:
         size, rest = divmod(length, parts)
         if rest:
             raise ValueError(f"Got {length} environments for two halves.")
-        count = min(_num_cpus() if num_workers is None else num_workers, size)
+        count = min(num_cpus() if num_workers is None else num_workers, size)
         if count < 1:
             raise ValueError(f"Got {num_workers} workers for {length} environments.")
         self.parts = [slice(x * size, (x + 1) * size) for x in range(parts)]
@@ -410,7 +410,7 @@ def _anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-def _num_cpus() -> int:
+def num_cpus() -> int:
     """Number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -13,6 +13,7 @@ SUBCOMMANDS = {
     "evaluate": "measure the return of a trained policy",
     "visualize": "film episodes of a trained policy",
     "plot": "draw the learning curves of runs",
+    "benchmark": "measure speed, and what holds it up",
 }
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from agents import tools
 from agents.algorithms import ppo
 from agents.environments import compiled, functional, make
+from agents.networks import presets
 from agents.tools import algorithm, mock_algorithm
 
 SEED = tf.constant([3, 4])
@@ -236,10 +237,11 @@ def test_ppo_learns_in_one_program():
         discount=0.99,
         gae_lambda=0.95,
         objective="clip",
-        epochs=4,
-        minibatch_size=512,
+        epochs=10,
+        minibatch_size=256,
         learning_rate=1e-3,
         value_learning_rate=None,
+        network=presets.NetworkConfig.preset("small"),
     )
     spaces = env.observation_space, env.action_space
     agent = ppo.PPO(*spaces, 16, 500, config)

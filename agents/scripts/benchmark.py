@@ -1,0 +1,352 @@
+"""Measure how fast a config simulates or trains, and what holds it up.
+
+    agents benchmark simulate --config NAME [--backend B] [--num_agents N] [--steps N]
+    agents benchmark train --config NAME ...
+
+Prints a table, the bottleneck, and one line of JSON. Rates are environment steps per
+second of the whole batch.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.environments import make, workers
+from agents.scripts import configs, experiment, runs
+from agents.tools import batch_env, processes, spaces
+from agents.tools import config as config_
+
+SECONDS = 2.0
+"""Duration of the measurement of one part."""
+
+
+@runs.reporting
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, and print."""
+    args = parse(argv)
+    runs.start_tensorflow()
+    config = configs.load(args.config, args.set)
+    changes = {"backend": args.backend, "num_agents": args.num_agents}
+    changes = [f"environment.{k}={v}" for k, v in changes.items() if v is not None]
+    config = experiment.resolve(config_.override(config_.to_dict(config), changes))
+    result = measure(config, args.mode == "train", args.steps)
+    for name, unit, text in (
+        ("env", "steps/s", "environments alone, random actions"),
+        ("policy", "steps/s", "policy alone, constant observations"),
+        ("transport", "steps/s", "into the graph and back, nothing else"),
+        ("limit", "steps/s", result.pop("limit")),
+        ("end_to_end", "steps/s", f"{args.mode}, {result['seconds']:.1f} s"),
+    ):
+        value = result[f"{name}_steps_per_s"]
+        shown = "-" if value is None else f"{value:,.0f}"
+        print(f"{name:<11}{shown:>12} {unit}  {text}")
+    print(f"compilation {result['compile_seconds']:.1f} s, once")
+    print(f"{result['fraction_of_limit']:.0%} of the limit: {result.pop('advice')}")
+    print(json.dumps(result))
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Command line of the script."""
+    parser = argparse.ArgumentParser(prog="agents benchmark", description=__doc__)
+    parser.add_argument("mode", choices=["simulate", "train"])
+    parser.add_argument("--config", required=True, metavar="NAME|FILE.yaml")
+    parser.add_argument("--backend", metavar="B", help="environment.backend")
+    parser.add_argument("--num_agents", type=int, metavar="N")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="environment steps (default: 5 s worth)"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value")
+    args = parser.parse_args(argv)
+    if args.steps is not None and args.steps < 1:
+        raise runs.RunError("--steps must be positive.")
+    return args
+
+
+def measure(
+    config: experiment.Config, training: bool, steps: int | None = None
+) -> dict[str, Any]:
+    """All rates of a config; keys as printed, besides `limit` and `advice`."""
+    environment = config.environment
+    backend = make.choose(environment.id, environment.backend)
+    description = runs.describe(config)
+    limit_text, limit = _limit(config, backend, description)
+    batch = runs.environments(config)
+    try:
+        agent = runs.algorithm(config, description)
+        total = _end_to_end(batch, agent, training, steps)
+    finally:
+        batch.close()
+    rates = {
+        "env": _environments(config, backend, description),
+        "policy": _policy(config, description, training, batch.compiled),
+        "transport": None if batch.compiled else _transport(config, description),
+        "end_to_end": total["steps"] / total["seconds"],
+    }
+    limit = limit or rates["env"]
+    return {
+        "config": config.name,
+        "mode": "train" if training else "simulate",
+        "backend": backend,
+        "num_agents": len(batch),
+        "steps": total["steps"],
+        "seconds": round(total["seconds"], 6),
+        **{f"{k}_steps_per_s": v and round(v) for k, v in rates.items()},
+        "limit_steps_per_s": round(limit),
+        "fraction_of_limit": round(rates["end_to_end"] / limit, 3),
+        "compile_seconds": round(total["compile_seconds"], 2),
+        "limit": limit_text,
+        "advice": _advice(rates, backend, training),
+    }
+
+
+def _end_to_end(
+    batch: Any, agent: Any, training: bool, steps: int | None
+) -> dict[str, float]:
+    """Steps and seconds of `simulate`, and what its first calls took longer."""
+    from agents.tools import simulation
+
+    size, unit = len(batch), agent.batch_steps
+
+    def run(count):
+        start = time.perf_counter()
+        simulation.simulate(batch, agent, count, training)
+        return time.perf_counter() - start
+
+    first = run(unit) + run(unit)
+    steady = run(unit)
+    count = unit
+    while (duration := run(count)) < 0.5:
+        count *= 2
+    wanted = steps / size if steps else 5.0 / (duration / count)
+    wanted = max(round(wanted / unit), 1) * unit
+    return {
+        "steps": wanted * size,
+        "seconds": run(wanted),
+        "compile_seconds": max(first - 2 * steady, 0.0),
+    }
+
+
+def _environments(config, backend: str, description: make.Description) -> float:
+    """Rate of the backend with random actions, without TensorFlow on the way."""
+    environment = config.environment
+    size = environment.num_agents
+    if backend == "compiled":
+        return _compiled(config, description)
+    batch = make.batch(
+        environment.id,
+        size,
+        backend,
+        environment.num_workers,
+        environment.max_length,
+        environment.kwargs,
+        environment.timeout,
+    )
+    actions = _random_actions(batch.action_space, size)
+    index = iter(range(10**12))
+
+    def step():
+        batch.start(actions[next(index) % len(actions)], restart=True)
+        batch.finish()
+
+    try:
+        batch.reset()
+        return _rate(step, size)
+    finally:
+        batch.close()
+
+
+def _compiled(config, description: make.Description) -> float:
+    """Rate of compiled environments with constant actions."""
+    import tensorflow as tf
+
+    from agents.tools import algorithm, simulation
+
+    size = config.environment.num_agents
+    (action,) = _random_actions(description.action_space, size, 1)
+    action = tf.nest.map_structure(tf.constant, action)
+    agent = algorithm.Algorithm()
+    agent.perform = lambda *_: action
+    batch = runs.environments(config)
+    steps = simulation.COMPILED_STEPS
+    return _rate(lambda: simulation.simulate(batch, agent, steps, False), size * steps)
+
+
+def _policy(
+    config, description: make.Description, training: bool, compiled: bool
+) -> float:
+    """Rate of the policy on constant observations, in a loop in the graph."""
+    import tensorflow as tf
+
+    agent = runs.algorithm(config, description)
+    size = config.environment.num_agents
+    specs = spaces.spec(description.observation_space)
+    everyone = tf.range(size)
+    agent.begin_episodes(everyone)
+
+    @tf.function(autograph=False, jit_compile=compiled or None)
+    def run():
+        def body(index, total):
+            observation = spaces.transform(  # Different each time, or it is hoisted.
+                lambda x: tf.fill([size, *x.shape], tf.cast(index, x.dtype)), specs
+            )
+            action = agent.perform(everyone, observation, training)
+            used = [
+                tf.reduce_sum(tf.cast(x, tf.float32)) for x in tf.nest.flatten(action)
+            ]
+            return index + 1, total + tf.add_n(used)
+
+        return tf.while_loop(lambda i, _: i < 20, body, (0, 0.0), parallel_iterations=1)
+
+    return _rate(run, 20 * size)
+
+
+class _Nothing(batch_env.Backend):
+    """Batch whose environments do nothing."""
+
+    def __init__(self, description: make.Description, length: int):
+        found = description.observation_space, description.action_space
+        super().__init__(*found, batch_env.Arrays.create(*found, length))
+
+    def __getitem__(self, index: int) -> None:
+        return None
+
+    def close(self):
+        pass
+
+    def _start(self, restart: bool):
+        pass
+
+    def _finish(self, restart: bool) -> dict:
+        return {}
+
+    def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
+        pass
+
+
+def _transport(config, description: make.Description) -> float:
+    """Rate of `simulate` with environments and an algorithm that do nothing."""
+    import tensorflow as tf
+
+    from agents.tools import algorithm, in_graph_batch_env, simulation
+
+    size = config.environment.num_agents
+    (action,) = _random_actions(description.action_space, size, 1)
+    action = tf.nest.map_structure(tf.constant, action)
+    agent = algorithm.Algorithm()
+    agent.perform = lambda *_: action
+    batch = in_graph_batch_env.InGraphBatchEnv(_Nothing(description, size))
+    return _rate(lambda: simulation.simulate(batch, agent, 20, False), 20 * size)
+
+
+def _limit(
+    config, backend: str, description: make.Description
+) -> tuple[str, float | None]:
+    """What the limit is, and its rate if it is not that of the backend itself."""
+    if backend not in ("workers", "process", "serial"):
+        return f"the environments alone, by backend {backend}", None
+    environment = config.environment
+    constructor = make.constructor(
+        environment.id, environment.max_length, environment.kwargs
+    )
+    count = workers.num_cpus()
+    bare = [
+        processes.Worker(_bare, constructor, SECONDS, name=lambda: "Bare environment")
+        for _ in range(count)
+    ]
+    try:
+        for worker in bare:
+            worker.receive()
+        for worker in bare:
+            worker.send(processes.STEP)
+        rate = sum(worker.receive()[1] for worker in bare)
+    finally:
+        processes.close(bare)
+    return f"a bare environment on each of {count} processors", rate
+
+
+def _bare(channel: processes.Channel, _, constructor: Callable, seconds: float) -> None:
+    """Step one environment in a process of its own; send its rate."""
+    env = constructor()
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(1000)]
+    env.reset(seed=0)
+    channel.send(processes.DONE)
+    channel.receive()
+    count, start = 0, time.perf_counter()
+    while (duration := time.perf_counter() - start) < seconds:
+        for action in actions[:50]:
+            *_, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        actions = actions[50:] + actions[:50]
+        count += 50
+    channel.send(processes.RESULT, count / duration)
+    channel.receive()
+
+
+def _advice(rates: dict[str, float | None], backend: str, training: bool) -> str:
+    """What takes most of the time of a step, and what to try."""
+    times = {k: 1 / v for k, v in rates.items() if v and k != "end_to_end"}
+    rest = 1 / rates["end_to_end"] - sum(times.values())
+    if training:
+        times["learning"] = max(rest, 0.0)
+    worst = max(times, key=times.get)
+    share = times[worst] * rates["end_to_end"]
+    hints = {
+        "env": "use more processors, or "
+        + (
+            "a backend that is native: envpool, vector or compiled"
+            if backend in ("workers", "process")
+            else "backend workers"
+            if backend == "serial"
+            else "simpler environments"
+        ),
+        "policy": "use a smaller network, or more agents per call",
+        "transport": "use more agents, so that a call does more",
+        "learning": "use fewer epochs, larger minibatches, or a smaller network",
+    }
+    names = {"env": "the environments take", "policy": "the policy takes"}
+    names |= {"transport": "the way to Python takes", "learning": "learning takes"}
+    return f"{names[worst]} most ({min(share, 1):.0%} of a step); {hints[worst]}."
+
+
+def _random_actions(space: Any, size: int, count: int = 100) -> list[Any]:
+    """Structures of arrays `[size, ...]` that lie in a space."""
+    structure = spaces.spec(space)
+    space.seed(0)
+    batches = []
+    for _ in range(count):
+        rows = [spaces.flatten(_as_structure(space.sample())) for _ in range(size)]
+        leaves = [
+            np.stack([np.asarray(x) for x in column]).astype(spec.dtype)
+            for column, spec in zip(
+                zip(*rows, strict=True), spaces.flatten(structure), strict=True
+            )
+        ]
+        batches.append(spaces.unflatten(structure, leaves))
+    return batches
+
+
+def _as_structure(sample: Any) -> Any:
+    """Sample of a space with plain dicts."""
+    if isinstance(sample, dict):
+        return {key: _as_structure(value) for key, value in sample.items()}
+    if isinstance(sample, tuple):
+        return tuple(_as_structure(value) for value in sample)
+    return sample
+
+
+def _rate(function: Callable[[], Any], steps: int) -> float:
+    """Steps per second of a function that makes so many, after warming up."""
+    for _ in range(3):
+        function()
+    count, start = 0, time.perf_counter()
+    while (duration := time.perf_counter() - start) < SECONDS:
+        function()
+        count += 1
+    return count * steps / duration

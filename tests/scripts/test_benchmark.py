@@ -1,0 +1,89 @@
+"""Measuring speed: what is printed, and that the parts make sense."""
+
+import json
+
+import pytest
+
+from agents.scripts import benchmark
+
+KEYS = [
+    "config",
+    "mode",
+    "backend",
+    "num_agents",
+    "steps",
+    "seconds",
+    "env_steps_per_s",
+    "policy_steps_per_s",
+    "transport_steps_per_s",
+    "end_to_end_steps_per_s",
+    "limit_steps_per_s",
+    "fraction_of_limit",
+    "compile_seconds",
+]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr(benchmark, "SECONDS", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend", "agents"),
+    [
+        ("simulate", "serial", 4),
+        ("simulate", "workers", 6),
+        ("train", "workers", 4),
+        ("train", "compiled", 4),
+        ("simulate", "envpool", 4),
+        ("simulate", "vector", 4),
+    ],
+)
+def test_line_of_json(call, mode, backend, agents):
+    pytest.importorskip("envpool")
+    mode_of_vector = "environment.kwargs={vectorization_mode: sync}"
+    code, output, errors = call(
+        *(benchmark, mode, "--config", "debug", "--backend", backend),
+        *("--num_agents", agents, "--steps", 1000),
+        *(("--set", mode_of_vector) if backend == "vector" else ()),
+    )
+    assert code == 0, errors
+    result = json.loads(output.splitlines()[-1])
+    assert list(result) == KEYS
+    assert (result["config"], result["mode"]) == ("debug", mode)
+    assert (result["backend"], result["num_agents"]) == (backend, agents)
+    assert result["steps"] == pytest.approx(1000, abs=64 * agents)
+    rate = result["steps"] / result["seconds"]
+    assert result["end_to_end_steps_per_s"] == pytest.approx(rate, rel=0.01)
+    assert result["fraction_of_limit"] == pytest.approx(
+        result["end_to_end_steps_per_s"] / result["limit_steps_per_s"], abs=1e-3
+    )
+    assert (result["transport_steps_per_s"] is None) == (backend == "compiled")
+    assert 0 < result["policy_steps_per_s"]
+    assert " of the limit: " in output.splitlines()[-2]
+
+
+def test_bottleneck_is_named():
+    rates = {"env": 100.0, "policy": 1e4, "transport": 1e4, "end_to_end": 90.0}
+    assert "environments take most (90% of" in benchmark._advice(
+        rates, "workers", False
+    )
+    rates |= {"env": 1e4, "policy": 100.0}
+    assert "policy takes most (90%" in benchmark._advice(rates, "workers", True)
+    rates |= {"policy": 1e4, "end_to_end": 100.0}
+    assert "learning takes most (97%" in benchmark._advice(rates, "workers", True)
+
+
+def test_wrong_arguments(call):
+    code, _, errors = call(benchmark, "train", "--config", "debug", "--steps", 0)
+    assert (code, errors) == (2, "error: --steps must be positive.\n")
+    code, _, errors = call(
+        benchmark, "simulate", "--config", "cheetah", "--backend", "compiled"
+    )
+    assert code == 2
+    assert "no functional environment" in errors
+    code, _, errors = call(
+        benchmark, "simulate", "--config", "debug", "--backend", "wrokers"
+    )
+    assert code == 2
+    assert "did you mean" in errors
