@@ -334,11 +334,12 @@ class _Rows:
 
     def step(self):
         """Apply the actions of the block."""
-        current, write, first = self._current, self._writer.step, self._first
+        current, first, results = self._current, self._first, []
         actions = self._split(self._actions)
         for (row, env), action in zip(self._envs, actions, strict=True):
             current[0] = first + row
-            write(row, env.step(action))
+            results.append(env.step(action))
+        self._writer.steps(results)
         if self._restart[0] and self._flags.any():
             for row in np.flatnonzero(self._flags.any(1)).tolist():
                 current[0] = first + row

@@ -253,20 +253,25 @@ def _limit(
     constructor = make.constructor(
         environment.id, environment.max_length, environment.kwargs
     )
+    count, rate = bare(constructor, SECONDS)
+    return f"a bare environment on each of {count} processors", rate
+
+
+def bare(constructor: Callable[[], Any], seconds: float) -> tuple[int, float]:
+    """Number of processors, and steps per second of one environment on each."""
     count = workers.num_cpus()
-    bare = [
-        processes.Worker(_bare, constructor, SECONDS, name=lambda: "Bare environment")
+    running = [
+        processes.Worker(_bare, constructor, seconds, name=lambda: "Bare environment")
         for _ in range(count)
     ]
     try:
-        for worker in bare:
+        for worker in running:
             worker.receive()
-        for worker in bare:
+        for worker in running:
             worker.send(processes.STEP)
-        rate = sum(worker.receive()[1] for worker in bare)
+        return count, sum(worker.receive()[1] for worker in running)
     finally:
-        processes.close(bare)
-    return f"a bare environment on each of {count} processors", rate
+        processes.close(running)
 
 
 def _bare(channel: processes.Channel, _, constructor: Callable, seconds: float) -> None:

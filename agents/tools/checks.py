@@ -35,6 +35,8 @@ class ResultWriter:
         first_row: int = 0,
     ):
         self._first_row = first_row
+        self._targets = observation
+        self._columns = reward, terminated, truncated
         structure = spaces.spec(space)
         self._leaves = [
             (name, path, [leaf[row, ...] for row in range(len(leaf))])
@@ -72,6 +74,35 @@ class ResultWriter:
         self._truncated[row] = 1.0 if truncated else 0.0
         self._observation(row, observation)
         return info
+
+    def steps(self, results: list) -> None:
+        """Write what `step` of all environments returned, in the order of their rows.
+
+        Raises:
+          EnvDataError: as `step` does.
+        """
+        try:
+            observations, rewards, terminated, truncated, _ = zip(*results, strict=True)
+            leaves = [
+                np.array(_column_of(observations, path)) for _, path, _ in self._leaves
+            ]
+            rewards = np.array(rewards, np.float32)
+        except (TypeError, ValueError, KeyError, IndexError):
+            fitting = False
+        else:
+            fitting = rewards.shape == (len(results),) and all(
+                leaf.shape == target.shape and _fits(leaf, target.dtype)
+                for leaf, target in zip(leaves, self._targets, strict=True)
+            )
+        if not fitting:  # Row by row, which says what is wrong, or takes it.
+            for row, result in enumerate(results):
+                self.step(row, result)
+            return
+        for leaf, target in zip(leaves, self._targets, strict=True):
+            target[...] = leaf
+        self._columns[0][:] = rewards
+        self._columns[1][:] = [bool(x) for x in terminated]
+        self._columns[2][:] = [bool(x) for x in truncated]
 
     def reset(self, row: int, result: Any) -> dict:
         """Write what `reset` of an environment returned, and return its info.
@@ -239,6 +270,13 @@ def _paths(structure: Any) -> list[tuple]:
     else:
         return [()]
     return [(key, *path) for key, child in items for path in _paths(child)]
+
+
+def _column_of(structures: Sequence[Any], path: tuple) -> Sequence[Any]:
+    """The same leaf of many structures."""
+    for key in path:
+        structures = [structure[key] for structure in structures]
+    return structures
 
 
 def _lookup(
