@@ -91,6 +91,11 @@ def resolve(values: dict) -> Config:
     config = config_.build(Config, {**values, "algorithm": None})
     if not config.environment.id:
         raise config_.ConfigError("config key 'environment.id' is missing.")
+    if config.environment.action_lag and config.environment.num_agents % 2:
+        raise config_.ConfigError(
+            "config key 'environment.action_lag' needs an even number of agents, got "
+            f"{config.environment.num_agents}."
+        )
     cls = algorithm_config(algorithm.get("type", "ppo"))
     return dataclasses.replace(
         config, algorithm=config_.build(cls, algorithm, "algorithm")

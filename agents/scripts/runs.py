@@ -164,12 +164,7 @@ def environments(config: experiment.Config, **changes: Any) -> Any:
 
         env = make.functional(environment.id, environment.kwargs)
         return compiled.Compiled(env, environment.num_agents, environment.max_length)
-    lag = environment.action_lag
-    if lag is None:
-        many = environment.num_agents >= LAG_AGENTS
-        even = environment.num_agents % 2 == 0
-        lag = many and even and backend == "workers"
-    batch = (make.halves if lag else make.batch)(
+    batch = (make.halves if in_halves(environment) else make.batch)(
         environment.id,
         environment.num_agents,
         backend,
@@ -179,6 +174,16 @@ def environments(config: experiment.Config, **changes: Any) -> Any:
         environment.timeout,
     )
     return in_graph_batch_env.InGraphBatchEnv(batch)
+
+
+def in_halves(environment: experiment.Environment) -> bool:
+    """Whether the batch steps in two halves."""
+    if environment.num_agents % 2:
+        return False
+    if environment.action_lag is not None:
+        return environment.action_lag
+    backend = make.choose(environment.id, environment.backend)
+    return backend == "workers" and environment.num_agents >= LAG_AGENTS
 
 
 def algorithm(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from agents.environments import make
 from agents.scripts import configs, display, experiment, runs
 from agents.tools import batch_env
 from agents.tools import config as config_
@@ -122,6 +123,10 @@ class Training:
             state = runs.restore(logdir, algorithm)
             view.resumed(state["step"])
         self._batch_env = runs.environments(config)
+        environment = config.environment
+        backend = make.choose(environment.id, environment.backend)
+        halves = ", in halves" if self._batch_env.parts == 2 else ""
+        view.note(f"{environment.num_agents} environments by {backend}{halves}")
         try:
             schedule = loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
             self._loop = loop.Loop(

@@ -1,7 +1,9 @@
+import dataclasses
+
 import pytest
 
 from agents.environments import make
-from agents.scripts import configs, experiment
+from agents.scripts import configs, experiment, runs
 from agents.tools import config as config_
 from agents.tools import spaces
 
@@ -80,3 +82,15 @@ def test_part_of_a_config_is_completed_by_defaults(tmp_path):
     assert config.environment == experiment.Environment("CartPole-v1")
     cls = experiment.algorithm_config("ppo")
     assert config.algorithm == cls(discount=0.5)
+
+
+def test_halves_need_an_even_number_of_agents():
+    odd = ["environment.num_agents=5", "environment.action_lag=true"]
+    with pytest.raises(config_.ConfigError, match="action_lag.* even .* got 5"):
+        configs.load("debug", odd)
+    environment = configs.load("cheetah", ["environment.num_agents=64"]).environment
+    assert runs.in_halves(environment)
+    for change in ({"num_agents": 63}, {"num_agents": 16}, {"backend": "process"}):
+        assert not runs.in_halves(dataclasses.replace(environment, **change))
+    few = dataclasses.replace(environment, num_agents=2, action_lag=True)
+    assert runs.in_halves(few)
