@@ -85,7 +85,14 @@ def constructor(
       kwargs: Arguments of the environment.
 
     The function raises `EnvironmentNotFound` for unknown names.
+
+    Raises:
+      BackendError: for functional environments.
     """
+    if _is_functional(id):
+        raise BackendError(
+            f"{id!r} is a functional environment, which backend compiled runs."
+        )
     if max_length is not None and max_length < 1:
         raise ValueError(f"Expected a positive max_length, got {max_length}.")
     return Constructor(id, max_length, dict(kwargs or {}))

@@ -48,6 +48,7 @@ def visualize(
     runs.start_tensorflow()
     config = runs.read_config(logdir)
     description = runs.describe(config)
+    require_film(config, description)
     from agents.tools import in_graph_batch_env
 
     rows = min(num_episodes, os.cpu_count() or 1)
@@ -66,6 +67,33 @@ def visualize(
     index = pathlib.Path(outdir) / "episodes.json"
     index.write_text(json.dumps(films, indent=2) + "\n")
     return films
+
+
+def require_film(config: experiment.Config, description: make.Description) -> None:
+    """Raise RunError unless single environments show the same as the batch.
+
+    Films are made by environments of Gymnasium, whatever the backend of the run.
+    """
+    environment = config.environment
+    backend = make.choose(environment.id, environment.backend)
+    if backend in ("workers", "process", "serial"):
+        return
+    kwargs = environment.kwargs if backend == "compiled" else {}
+    try:
+        single = make.describe(
+            environment.id, environment.max_length, kwargs, "workers"
+        )
+        same = (
+            single.observation_space == description.observation_space
+            and single.action_space == description.action_space
+        )
+    except (make.EnvironmentNotFound, make.BackendError, make.ConstructorError):
+        same = False
+    if not same:
+        raise runs.RunError(
+            f"environment {environment.id!r} of backend {backend} cannot be filmed: "
+            "Gymnasium has no single environment with the same spaces."
+        )
 
 
 def start(config: experiment.Config, outdir: str, rows: int, num_episodes: int) -> Any:

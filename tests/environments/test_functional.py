@@ -308,6 +308,8 @@ def test_names_of_compiled_environments():
     assert make.describe("CartPole-v1", 7, None, "compiled").max_length == 7
     with pytest.raises(make.BackendError, match="it has Acrobot-v1.*workers"):
         make.functional("HalfCheetah-v5", None)
+    with pytest.raises(make.BackendError, match="backend compiled runs"):
+        make.batch(Counter, 2)
 
 
 def test_numbers_that_are_not_finite_stop_a_program():

@@ -208,3 +208,30 @@ def test_masked_cartpole_can_be_filmed_and_hides_velocities(tmp_path):
     play(batch, steps=5)
     assert len(read(tmp_path / batch[0].films[0]["file"])[1]) == 6
     batch.close()
+
+
+@pytest.mark.parametrize(
+    ("id", "backend"),
+    [
+        ("agents.environments.functional:Catch", "compiled"),
+        ("agents.environments.functional:Catch", "auto"),
+        ("ALE/Pong-v5", "auto"),
+    ],
+)
+def test_environments_that_cannot_be_filmed(call, fresh, tmp_path, id, backend):
+    run = fresh(f"environment.id={id}", f"environment.backend={backend}")
+    code, _, errors = call(visualize, "--logdir", run, "--outdir", tmp_path / "out")
+    assert code == 2
+    assert f"'{id}'" in errors
+    assert "cannot be filmed" in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_compiled_environments_are_filmed_by_their_equals(call, fresh, tmp_path):
+    run = fresh("environment.backend=compiled")
+    code, _, errors = call(
+        *(visualize, "--logdir", run, "--outdir", tmp_path / "out"),
+        *("--num_episodes", 1),
+    )
+    assert code == 0, errors
+    assert len(list((tmp_path / "out").glob("*.mp4"))) == 1
