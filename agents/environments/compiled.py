@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from agents.environments import make
 from agents.environments.functional import functional_env
 from agents.tools import in_graph_batch_env, spaces
 
 
-class FunctionError(ValueError):
+class FunctionError(make.BackendError):
     """A functional environment breaks the rules; the text says which."""
 
 
@@ -41,7 +42,7 @@ class Compiled(tf.Module):
         self._env = env
         self._size = num_envs
         self._max_length = max_length or env.max_length
-        _check(env)
+        check(env)
         seed = tf.zeros([2], tf.int32)
         self._state = tf.nest.map_structure(_variable, env.initial(num_envs, seed))
         self._over = _variable(tf.ones([num_envs], tf.bool))
@@ -130,7 +131,7 @@ class Compiled(tf.Module):
         return seed
 
 
-def _check(env: functional_env.FunctionalEnv) -> None:
+def check(env: functional_env.FunctionalEnv) -> None:
     """Raise FunctionError unless the functions of an environment can be compiled."""
     name, size = type(env).__name__, 3
     before = dict(vars(env))

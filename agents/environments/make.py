@@ -174,7 +174,10 @@ def describe(
     """
     backend = choose(id, backend)
     if backend == "compiled":
+        from agents.environments import compiled
+
         env = functional(id, kwargs)
+        compiled.check(env)
         spaces = env.observation_space, env.action_space
         return Description(*spaces, max_length or env.max_length)
     try:

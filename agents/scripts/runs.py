@@ -50,7 +50,11 @@ def reporting(main: Callable) -> Callable:
         ) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
-        except (processes.EnvProcessError, batch_env.EnvDataError) as error:
+        except (
+            processes.EnvProcessError,
+            batch_env.EnvDataError,
+            FloatingPointError,
+        ) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -153,7 +157,6 @@ def environments(config: experiment.Config, **changes: Any) -> Any:
 
     Raises:
       make.BackendError: if the backend cannot run the environment.
-      compiled.FunctionError: if it is functional and breaks the rules.
     """
     from agents.tools import in_graph_batch_env
 

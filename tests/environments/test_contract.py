@@ -411,6 +411,42 @@ def test_automatic_backend():
     assert make.choose("ALE/Pong-v5", "workers") == "workers"
 
 
+def test_atari():
+    """Against a second batch, which is not disturbed."""
+    pytest.importorskip("ale_py")
+    kwargs = {"noop_max": 0, "use_fire_reset": False, "reward_clipping": False}
+    batches = [
+        make.batch("ALE/Breakout-v5", 3, "auto", max_length=40, kwargs=kwargs)
+        for _ in range(2)
+    ]
+    description = make.describe("ALE/Breakout-v5", 40, kwargs)
+    assert description.max_length == 40
+    assert description.observation_space == batches[0].observation_space
+    first, second = (batch.reset(seeds=[3, 4, 5]) for batch in batches)
+    assert first.dtype == np.uint8
+    assert first.shape == (3, 4, 84, 84)
+    np.testing.assert_array_equal(first, second)
+    rng = np.random.default_rng(0)
+    others = [0, 2]
+    for time in range(45):
+        if time == 20:
+            assert batches[0].reset([1]).shape == (1, 4, 84, 84)
+        actions = rng.integers(0, description.action_space.n, 3)
+        for batch in batches:
+            batch.start(actions, restart=True)
+        ours, theirs = (batch.finish() for batch in batches)
+        np.testing.assert_array_equal(ours.numbers[others], theirs.numbers[others])
+        np.testing.assert_array_equal(
+            ours.observation[0][others], theirs.observation[0][others]
+        )
+        assert theirs.done.tolist() == [time == 39] * 3
+        assert ours.done.tolist() == [time == 39, False, time == 39]
+        following = theirs.following[0] != theirs.observation[0]
+        assert following.any() == (time == 39)
+    for batch in batches:
+        batch.close()
+
+
 def test_envpool_trajectories():
     """Against Gymnasium for what does not depend on random numbers."""
     pytest.importorskip("envpool")

@@ -55,6 +55,37 @@ def refused(answer):
         (["--set", "algorithm.network=tiny"], "tiny"),
         (["--set", "environment.backend=worker"], "did you mean 'workers'?"),
         (["--set", "environment.id=CartPol-v1"], "did you mean CartPole-v1"),
+        (
+            [
+                "--set",
+                "environment.backend=compiled",
+                "--set",
+                "environment.id=Blackjack-v1",
+            ],
+            "no functional environment",
+        ),
+        (
+            ["--set", "environment.backend=envpool", "--set", "environment.id=Nope-v1"],
+            "EnvPool has no environment 'Nope-v1'",
+        ),
+        (
+            [
+                "--set",
+                "environment.backend=compiled",
+                "--set",
+                f"environment.id={HERE}:Impure",
+            ],
+            "Impure changes its attribute 'calls'",
+        ),
+        (
+            [
+                "--set",
+                "environment.action_lag=true",
+                "--set",
+                "environment.num_agents=3",
+            ],
+            "needs an even number of agents",
+        ),
         (["--set", "environment.id=missing:make"], "there is no module 'missing'"),
         (["--set", f"environment.id={HERE}:cuonting"], "not found"),
         (["--set", f"environment.id={HERE}:unsupported_space"], "Text(1, 10"),
