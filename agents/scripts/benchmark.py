@@ -9,6 +9,7 @@ second of the whole batch.
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -355,3 +356,7 @@ def _rate(function: Callable[[], Any], steps: int) -> float:
         function()
         count += 1
     return count * steps / duration
+
+
+if __name__ == "__main__":
+    sys.exit(main())

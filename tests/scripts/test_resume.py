@@ -137,7 +137,7 @@ def test_second_interrupt_stops_at_once(start, tmp_path):
     )
     script.wait_for(lambda: list(run.glob("timing.jsonl")))
     script.wait_for(lambda: len(script.workers()) > 0)
-    output = [script.process.stdout.readline() for _ in range(3)]
+    output = [script.process.stdout.readline() for _ in range(4)]
     assert output[-1].startswith("train ")  # It is in the first phase.
     workers = script.workers()
     script.signal(signal.SIGINT)
