@@ -1,6 +1,8 @@
 """Conditional side effects whose cost, when they do not happen, is small."""
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +31,8 @@ def when(
     if tf.executing_eagerly():
         chosen = function if predicate else otherwise
         return chosen(*args) if chosen else None
+    if _in_program.get():
+        return _at_most_once(predicate, function, args, otherwise)
 
     def branch(*args):
         result = function(*args)
@@ -55,6 +59,35 @@ def when(
     if not otherwise:
         return None
     return tf.ensure_shape(results[0], chosen.outputs[0].shape)
+
+
+@contextlib.contextmanager
+def program() -> Iterator[None]:
+    """Whether what is traced here will be compiled by XLA as a whole.
+
+    There, a conditional copies all variables that it may change, whether it does or
+    not; a loop that runs once or never changes them in place.
+    """
+    token = _in_program.set(True)
+    try:
+        yield
+    finally:
+        _in_program.reset(token)
+
+
+_in_program = contextvars.ContextVar("_in_program", default=False)
+
+
+def _at_most_once(predicate, function, args, otherwise) -> Any:
+    """`when` as a loop."""
+
+    def body(_, *previous):
+        result = function(*args)
+        return (tf.constant(False), *([result] if previous else []))
+
+    initial = [otherwise(*args)] if otherwise else []
+    _, *results = tf.while_loop(lambda again, *_: again, body, (predicate, *initial))
+    return results[0] if results else None
 
 
 def _trace(function: Callable, inputs: Any) -> Any:

@@ -99,7 +99,8 @@ def _program(
     training: bool,
     reset: tf.Tensor,
 ) -> tf.Tensor:
-    return _together(batch_env, algorithm, steps, training, reset, COMPILED_STEPS)
+    with conditional.program():
+        return _together(batch_env, algorithm, steps, training, reset, COMPILED_STEPS)
 
 
 def _together(batch_env, algorithm, steps, training, reset, capacity) -> tf.Tensor:
