@@ -28,9 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs.start_tensorflow(args.debug)
     config = configs.load(args.config, args.set, args.seed)
     if args.debug:
-        config = experiment.resolve(
-            config_.override(config_.to_dict(config), ["environment.backend=serial"])
-        )
+        halves = runs.in_halves(config.environment)  # Or the numbers would differ.
+        changes = [f"environment.action_lag={str(halves).lower()}"]
+        changes += ["environment.backend=serial"]
+        config = experiment.resolve(config_.override(config_.to_dict(config), changes))
     timestamp = args.timestamp or datetime.datetime.now().strftime("%Y%m%dT%H%M%S")
     logdir = pathlib.Path(args.logdir) / f"{timestamp}-{config.name}"
     description = runs.describe(config)

@@ -98,6 +98,26 @@ def test_another_seed_gives_another_run(trained, call, tmp_path):
             assert ours["value_loss"] != theirs["value_loss"]
 
 
+def test_halves_give_the_same_numbers_again_and_while_debugging(run, call, tmp_path):
+    arguments = ["--config", "debug", "--quiet", "--set", "environment.action_lag=true"]
+    arguments += ["--set", "algorithm.jit=false"]
+    for name in ("first", "second"):
+        where = ["--logdir", tmp_path / name, "--timestamp", 1]
+        assert call(train, *arguments, *where) == (0, "", "")
+    first, second, eager = (
+        tmp_path / x / "1-debug" for x in ("first", "second", "eager")
+    )
+    files = [x / "metrics.jsonl" for x in (first, second)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    where = ["--logdir", tmp_path / "eager", "--timestamp", 1, "--debug"]
+    assert run("train", *arguments, *where) == (0, "", "")
+    for ours, theirs in zip(read(eager / "metrics.jsonl"), read(files[0]), strict=True):
+        assert ours.pop("phase") == theirs.pop("phase")
+        np.testing.assert_allclose(
+            list(ours.values()), list(theirs.values()), rtol=1e-5, atol=1e-5
+        )
+
+
 def test_debugging_gives_the_same_numbers(trained, run, tmp_path):
     arguments = ["--logdir", tmp_path, "--timestamp", 1, "--debug", "--quiet"]
     assert run("train", "--config", "debug", *arguments) == (0, "", "")

@@ -353,3 +353,21 @@ def test_rows_without_missing_episodes_are_not_waited_for():
 def test_means_are_taken_in_double_precision():
     scores = [1e8, 1.0] * 50_000
     assert loop.summary(scores, [1])["score"] == (1e8 + 1) / 2
+
+
+def test_calls_of_halves_do_not_depend_on_the_clock(monkeypatch):
+    """Or runs with equal seeds would differ."""
+
+    def sizes(seconds, halves):
+        made = [mocks.MockEnvironment() for _ in range(4)]
+        parts = [made[:2], made[2:]] if halves else [made]
+        batches = [tools.BatchEnv(part, True) for part in parts]
+        envs = tools.InGraphBatchEnv(batches)
+        clock = iter(np.arange(1000) * seconds)
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+        agent = mock_algorithm.MockAlgorithm(envs.action_space)
+        steps = loop.Steps(envs, agent, np.arange(4), True)
+        return [len(steps.run(1000)["done"]) for _ in range(3)]
+
+    assert sizes(0.01, True) == sizes(5.0, True)
+    assert sizes(0.01, False) != sizes(5.0, False)
