@@ -1,0 +1,119 @@
+"""PPO on all spaces, on all backends that step environments of the user."""
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import tools
+from agents.algorithms import ppo
+from agents.environments import make
+from agents.networks import presets
+
+SPACES = {
+    "box": gs.Box(np.float32([-1, 0]), np.float32([3, 0.1])),
+    "double": gs.Box(-2.0, 5.0, (2, 2), np.float64),
+    "discrete": gs.Discrete(3, start=5),
+    "multi discrete": gs.MultiDiscrete([2, 3], start=[1, -1]),
+    "multi binary": gs.MultiBinary(3),
+    "integers": gs.Box(-2, 3, (2,), np.int32),
+    "nested": gs.Dict(
+        a=gs.Tuple((gs.Discrete(2), gs.Box(-1, 1, (2,)))),
+        b=gs.Dict(c=gs.MultiBinary(2), d=gs.MultiDiscrete([2, 2])),
+    ),
+}
+IMAGES = gs.Dict(
+    camera=gs.Box(0, 255, (8, 8, 3), np.uint8),
+    frames=gs.Box(0, 255, (2, 8, 8), np.uint8),
+    speed=gs.Box(-1, 1, ()),
+)
+BACKENDS = ("serial", "process", "workers", "halves", "vector")
+
+
+class Sampled(gymnasium.Env):
+    """Observes samples of its space and checks that actions are in theirs."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space = observation_space
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        if not self.action_space.contains(action):
+            raise ValueError(f"{action} is not in {self.action_space}.")
+        self._time += 1
+        return self.observation_space.sample(), 1.0, self._time == 3, False, {}
+
+
+def vectorized(num_envs, observation_space, action_space):
+    """Gymnasium's own vectorization of the same environment."""
+    one = functools.partial(Sampled, observation_space, action_space)
+    return gymnasium.vector.SyncVectorEnv([one] * num_envs)
+
+
+def batch(backend, *spaces):
+    names = ("observation_space", "action_space")
+    kwargs = dict(zip(names, spaces, strict=True))
+    if backend == "halves":
+        return make.halves(Sampled, 4, "workers", 2, kwargs=kwargs)
+    if backend == "vector":
+        return make.batch(vectorized, 4, "vector", kwargs=kwargs)
+    return make.batch(Sampled, 4, backend, 2, kwargs=kwargs)
+
+
+def train(backend, observation_space, action_space):
+    """Two updates; returns the algorithm."""
+    envs = tools.InGraphBatchEnv(batch(backend, observation_space, action_space))
+    network = presets.NetworkConfig(convolutions=((4, 4, 4),), layers=(8,))
+    config = ppo.Config(
+        memory="unrolls", unroll_length=4, epochs=1, jit=False, network=network
+    )
+    agent = ppo.PPO(observation_space, action_space, 4, 3, config)
+    try:
+        tools.simulate(envs, agent, 8)
+        result = tools.simulate(envs, agent, 3, training=False, reset=True)
+    finally:
+        envs.close()
+    assert result["length"].numpy()[2].tolist() == [3] * 4
+    return agent
+
+
+MATRIX = [
+    pytest.param(
+        backend,
+        name,
+        marks=[]
+        if (backend, name) in (("workers", "multi binary"), ("halves", "nested"))
+        else pytest.mark.slow,
+    )
+    for backend in BACKENDS
+    for name in SPACES
+]
+
+
+@pytest.mark.parametrize(("backend", "name"), MATRIX)
+def test_every_space_is_observed_and_acted_in(backend, name):
+    agent = train(backend, SPACES[name], SPACES[name])
+    metrics = agent.metrics.result()
+    for key in ("policy_loss", "value_loss", "entropy", "kl"):
+        assert np.isfinite(metrics[key])
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["vector", *(pytest.param(x, marks=pytest.mark.slow) for x in BACKENDS[:-1])],
+)
+def test_images_stay_bytes_until_the_network(backend):
+    agent = train(backend, IMAGES, SPACES["discrete"])
+    data, _ = agent.memory.data()
+    assert data["observation"]["camera"].dtype == tf.uint8
+    assert data["observation"]["frames"].dtype == tf.uint8
+    assert data["observation"]["camera"].shape == (4, 4, 8, 8, 3)
+    assert data["observation"]["camera"].numpy().max() > 200
