@@ -54,8 +54,6 @@ class EnvPool(batch_env.Backend):
         self._everyone = np.arange(num_envs, dtype=np.int32)
         found = self._env.observation_space, self._env.action_space
         super().__init__(*found, batch_env.Arrays.create(*found, num_envs))
-        self._action_structure = spaces.spec(found[1])
-        self._action_types = [x.dtype for x in spaces.leaf_spaces(found[1])]
 
     def __getitem__(self, index: int) -> Any:
         """The pool, since EnvPool gives no access to single environments."""
@@ -65,12 +63,7 @@ class EnvPool(batch_env.Backend):
         self._env.close()
 
     def _start(self, restart: bool):
-        leaves = [
-            leaf.astype(dtype)
-            for leaf, dtype in zip(self._arrays.action, self._action_types, strict=True)
-        ]
-        action = spaces.unflatten(self._action_structure, leaves)
-        self._env.send(action, self._everyone)
+        self._env.send(self._actions(), self._everyone)
 
     def _finish(self, restart: bool) -> dict:
         observation, reward, terminated, truncated, info = self._env.recv()

@@ -39,8 +39,6 @@ class Vector(batch_env.Backend):
         found = env.single_observation_space, env.single_action_space
         arrays = batch_env.Arrays.create(*found, env.num_envs)
         super().__init__(*found, arrays)
-        self._action_structure = spaces.spec(env.single_action_space)
-        self._action_types = [x.dtype for x in spaces.leaf_spaces(found[1])]
         self._elapsed = np.zeros(len(self), np.int64)
         self._begun = np.zeros(len(self), bool)  # What `following` is in use for.
 
@@ -59,19 +57,15 @@ class Vector(batch_env.Backend):
         self._env.close()
 
     def _start(self, restart: bool):
-        leaves = [
-            leaf.astype(dtype)
-            for leaf, dtype in zip(self._arrays.action, self._action_types, strict=True)
-        ]
-        self._actions = spaces.unflatten(self._action_structure, leaves)
+        self._pending = self._actions()
         if hasattr(self._env, "step_async"):
-            self._env.step_async(self._actions)
+            self._env.step_async(self._pending)
 
     def _finish(self, restart: bool) -> dict:
         if hasattr(self._env, "step_async"):
             results = self._env.step_wait()
         else:
-            results = self._env.step(self._actions)
+            results = self._env.step(self._pending)
         observation, reward, terminated, truncated, info = results
         self._elapsed += 1
         numbers = self._arrays.numbers

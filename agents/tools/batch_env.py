@@ -265,6 +265,16 @@ class Backend(abc.ABC):
         ):
             self._check(leaves, rows)
 
+    def _actions(self) -> Any:
+        """Structure of the actions `[N, ...]`, with the dtypes of their space."""
+        leaves = [
+            leaf.astype(space.dtype)
+            for leaf, space in zip(
+                self._arrays.action, spaces.leaf_spaces(self.action_space), strict=True
+            )
+        ]
+        return spaces.unflatten(spaces.spec(self.action_space), leaves)
+
     @abc.abstractmethod
     def __getitem__(self, index: int) -> Any:
         """Access to the environment of one row."""
