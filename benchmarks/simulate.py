@@ -13,8 +13,6 @@ All contestants take turns in one process, so that ratios hold on a noisy machin
 
 import argparse
 import json
-import multiprocessing
-import os
 import pathlib
 import statistics
 import sys
@@ -75,39 +73,18 @@ class Limit:
     """One bare environment per core, random actions drawn beforehand."""
 
     def __init__(self, env: str) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipes = []
-        for _ in range(os.cpu_count()):
-            ours, theirs = context.Pipe()
-            context.Process(target=_bare, args=(env, theirs), daemon=True).start()
-            self._pipes.append(ours)
+        from agents.environments import make
+
+        self._constructor = make.constructor(env)
 
     def run(self, seconds: float) -> float:
         """Sum of the steps per second of all cores."""
-        for pipe in self._pipes:
-            pipe.send(seconds)
-        return sum(pipe.recv() for pipe in self._pipes)
+        from agents.scripts import benchmark
+
+        return benchmark.bare(self._constructor, seconds)[1]
 
     def close(self) -> None:
-        """End the processes."""
-        for pipe in self._pipes:
-            pipe.send(None)
-
-
-def _bare(name: str, pipe) -> None:
-    env = gymnasium.make(name, disable_env_checker=True)
-    env.reset(seed=0)
-    actions = [env.action_space.sample() for _ in range(1000)]
-    while (seconds := pipe.recv()) is not None:
-        count, start = 0, time.perf_counter()
-        while (duration := time.perf_counter() - start) < seconds:
-            for action in actions[:50]:
-                *_, terminated, truncated, _ = env.step(action)
-                if terminated or truncated:
-                    env.reset()
-            count += 50
-            actions = actions[50:] + actions[:50]
-        pipe.send(count / duration)
+        """Every run ends its processes itself."""
 
 
 class Workers:

@@ -170,9 +170,7 @@ def check(env: functional_env.FunctionalEnv) -> None:
                 f"{operation.name}), which cannot be compiled; use TensorFlow "
                 "operations, or make it a Gymnasium environment for backend workers."
             )
-    if graph.captured_inputs and any(
-        x.dtype == tf.resource for x in graph.captured_inputs
-    ):
+    if any(x.dtype == tf.resource for x in graph.captured_inputs):
         raise FunctionError(f"{name} uses a variable; put what changes into the state.")
     state, following, observation, (reward, terminal) = graph.structured_outputs
     _expect(name, "transition", tf.nest.map_structure(_kind, state), following)

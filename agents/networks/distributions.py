@@ -76,40 +76,6 @@ class Categorical:
         return tf.reduce_sum(tf.exp(self._log_probs) * difference, -1)
 
 
-class MultiCategorical:
-    """Independent categorical distributions over K indices with `sizes` values each.
-
-    Their logits lie side by side, `[B..., sum of sizes]`.
-    """
-
-    def __init__(self, logits: tf.Tensor, sizes: Sequence[int]) -> None:
-        self.parameters = {"logits": logits}
-        self._parts = [Categorical(x) for x in tf.split(logits, list(sizes), -1)]
-
-    def sample(self, generator: tf.random.Generator) -> tf.Tensor:
-        """Draw all indices of each row, int64 `[B..., K]`."""
-        return tf.stack([part.sample(generator) for part in self._parts], -1)
-
-    def mode(self) -> tf.Tensor:
-        """Most probable indices, int64 `[B..., K]`."""
-        return tf.stack([part.mode() for part in self._parts], -1)
-
-    def log_prob(self, value: tf.Tensor) -> tf.Tensor:
-        """Joint log-probability of indices, `[B...]`."""
-        values = tf.unstack(value, len(self._parts), -1)
-        pairs = zip(self._parts, values, strict=True)
-        return tf.add_n([part.log_prob(x) for part, x in pairs])
-
-    def entropy(self) -> tf.Tensor:
-        """Entropy in nats, `[B...]`."""
-        return tf.add_n([part.entropy() for part in self._parts])
-
-    def kl(self, other: "MultiCategorical") -> tf.Tensor:
-        """Divergence KL(self || other) in nats, `[B...]`."""
-        pairs = zip(self._parts, other._parts, strict=True)
-        return tf.add_n([ours.kl(theirs) for ours, theirs in pairs])
-
-
 class Bernoulli:
     """Independent binary values, from logits `[B..., A]` of being one."""
 
@@ -177,3 +143,26 @@ class Joint:
         """Divergence KL(self || other) in nats, `[B...]`."""
         pairs = zip(self._parts, other._parts, strict=True)
         return tf.add_n([ours.kl(theirs) for ours, theirs in pairs])
+
+
+class MultiCategorical(Joint):
+    """Independent categorical distributions over K indices with `sizes` values each.
+
+    Their logits lie side by side, `[B..., sum of sizes]`, and so do the indices.
+    """
+
+    def __init__(self, logits: tf.Tensor, sizes: Sequence[int]) -> None:
+        super().__init__([Categorical(x) for x in tf.split(logits, list(sizes), -1)])
+        self.parameters = {"logits": logits}
+
+    def sample(self, generator: tf.random.Generator) -> tf.Tensor:
+        """Draw all indices of each row, int64 `[B..., K]`."""
+        return tf.stack(super().sample(generator), -1)
+
+    def mode(self) -> tf.Tensor:
+        """Most probable indices, int64 `[B..., K]`."""
+        return tf.stack(super().mode(), -1)
+
+    def log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        """Joint log-probability of indices `[B..., K]`, `[B...]`."""
+        return super().log_prob(tf.unstack(value, len(self._parts), -1))

@@ -35,16 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     changes = [f"environment.{k}={v}" for k, v in changes.items() if v is not None]
     config = experiment.resolve(config_.override(config_.to_dict(config), changes))
     result = measure(config, args.mode == "train", args.steps)
-    for name, unit, text in (
-        ("env", "steps/s", "environments alone, random actions"),
-        ("policy", "steps/s", "policy alone, constant observations"),
-        ("transport", "steps/s", "into the graph and back, nothing else"),
-        ("limit", "steps/s", result.pop("limit")),
-        ("end_to_end", "steps/s", f"{args.mode}, {result['seconds']:.1f} s"),
+    for name, text in (
+        ("env", "environments alone, random actions"),
+        ("policy", "policy alone, constant observations"),
+        ("transport", "into the graph and back, nothing else"),
+        ("limit", result.pop("limit")),
+        ("end_to_end", f"{args.mode}, {result['seconds']:.1f} s"),
     ):
         value = result[f"{name}_steps_per_s"]
         shown = "-" if value is None else f"{value:,.0f}"
-        print(f"{name:<11}{shown:>12} {unit}  {text}")
+        print(f"{name:<11}{shown:>12} steps/s  {text}")
     print(f"compilation {result['compile_seconds']:.1f} s, once")
     print(f"{result['fraction_of_limit']:.0%} of the limit: {result.pop('advice')}")
     print(json.dumps(result))
@@ -75,7 +75,7 @@ def measure(
     environment = config.environment
     backend = make.choose(environment.id, environment.backend)
     description = runs.describe(config)
-    limit_text, limit = _limit(config, backend, description)
+    limit_text, limit = _limit(config, backend)
     batch = runs.environments(config)
     try:
         agent = runs.algorithm(config, description)
@@ -137,7 +137,10 @@ def _environments(config, backend: str, description: make.Description) -> float:
     environment = config.environment
     size = environment.num_agents
     if backend == "compiled":
-        return _compiled(config, description)
+        from agents.tools import simulation
+
+        steps = simulation.COMPILED_STEPS
+        return _constant(runs.environments(config), description, steps)
     batch = make.batch(
         environment.id,
         size,
@@ -159,22 +162,6 @@ def _environments(config, backend: str, description: make.Description) -> float:
         return _rate(step, size)
     finally:
         batch.close()
-
-
-def _compiled(config, description: make.Description) -> float:
-    """Rate of compiled environments with constant actions."""
-    import tensorflow as tf
-
-    from agents.tools import algorithm, simulation
-
-    size = config.environment.num_agents
-    (action,) = _random_actions(description.action_space, size, 1)
-    action = tf.nest.map_structure(tf.constant, action)
-    agent = algorithm.Algorithm()
-    agent.perform = lambda *_: action
-    batch = runs.environments(config)
-    steps = simulation.COMPILED_STEPS
-    return _rate(lambda: simulation.simulate(batch, agent, steps, False), size * steps)
 
 
 def _policy(
@@ -231,22 +218,29 @@ class _Nothing(batch_env.Backend):
 
 def _transport(config, description: make.Description) -> float:
     """Rate of `simulate` with environments and an algorithm that do nothing."""
+    from agents.tools import in_graph_batch_env
+
+    nothing = _Nothing(description, config.environment.num_agents)
+    batch = in_graph_batch_env.InGraphBatchEnv(nothing)
+    return _constant(batch, description, 20)
+
+
+def _constant(batch: Any, description: make.Description, steps: int) -> float:
+    """Rate of `simulate` with constant actions, in calls of so many batch steps."""
     import tensorflow as tf
 
-    from agents.tools import algorithm, in_graph_batch_env, simulation
+    from agents.tools import algorithm, simulation
 
-    size = config.environment.num_agents
-    (action,) = _random_actions(description.action_space, size, 1)
+    (action,) = _random_actions(description.action_space, len(batch), 1)
     action = tf.nest.map_structure(tf.constant, action)
     agent = algorithm.Algorithm()
     agent.perform = lambda *_: action
-    batch = in_graph_batch_env.InGraphBatchEnv(_Nothing(description, size))
-    return _rate(lambda: simulation.simulate(batch, agent, 20, False), 20 * size)
+    return _rate(
+        lambda: simulation.simulate(batch, agent, steps, False), steps * len(batch)
+    )
 
 
-def _limit(
-    config, backend: str, description: make.Description
-) -> tuple[str, float | None]:
+def _limit(config, backend: str) -> tuple[str, float | None]:
     """What the limit is, and its rate if it is not that of the backend itself."""
     if backend not in ("workers", "process", "serial"):
         return f"the environments alone, by backend {backend}", None

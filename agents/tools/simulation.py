@@ -145,8 +145,8 @@ def _in_turns(batch_env, algorithm, steps, training, reset, _) -> tf.Tensor:
 
     both = batch_env.begin(reset)
     first, second = (
-        tf.nest.map_structure(lambda x, part=part: x[rows(part)[0] :][:size], both)
-        for part in (0, 1)
+        tf.nest.map_structure(lambda x, part=part: x[part], both)
+        for part in (slice(size), slice(size, None))
     )
     action = act(rows(0), first)
     started, _ = batch_env.simulate(first, action, steps > 1, 0, -1)

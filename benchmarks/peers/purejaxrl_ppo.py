@@ -14,7 +14,6 @@ import sys
 import time
 import types
 
-import gymnax
 import jax
 import jax.numpy as jnp
 
@@ -65,7 +64,7 @@ class LogWrapper(FlattenObservationWrapper):
 
 
 def main() -> None:
-    """Compile, run twice, print."""
+    """Compile, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", required=True)
     parser.add_argument("--num_envs", type=int, default=4)
@@ -115,5 +114,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    assert gymnax
     main()
