@@ -2,7 +2,8 @@
 
     python benchmarks/backends.py [--repeats 5] [--num_agents 64]
 
-Random actions, rows reset as they end, no policy; workers step in two halves, as they
+`limit` steps one bare environment on each processor, `many` as many as there are
+agents, in turn. Random actions, rows reset as they end, no policy; workers step in two halves, as they
 do by default with that many agents. Contestants of one environment take turns, so that
 ratios hold on a noisy machine.
 """
@@ -51,9 +52,10 @@ def measure(name: str, size: int, repeats: int) -> dict[str, float]:
     }
     if name != "dict":
         contestants["envpool"] = ours(name, size, "envpool")
-    rates = {"limit": [], **{key: [] for key in contestants}}
+    rates = {"limit": [], "many": [], **{key: [] for key in contestants}}
     for _ in range(repeats):
         rates["limit"].append(limit(name))
+        rates["many"].append(limit(name, size))
         for key, (step, _) in contestants.items():
             rates[key].append(rate(step, size))
     for _, close in contestants.values():
@@ -63,7 +65,7 @@ def measure(name: str, size: int, repeats: int) -> dict[str, float]:
     for key, median in medians.items():
         ratios = [a / b for a, b in zip(rates[key], rates["limit"], strict=True)]
         print(f"  {key:<8}{median:>10,} steps/s {statistics.median(ratios):>6.2f}")
-    for other in ("limit", "sync", "async"):
+    for other in ("limit", "many", "sync", "async"):
         pairs = zip(rates["workers"], rates[other], strict=True)
         ratio = statistics.median(a / b for a, b in pairs)
         medians[f"workers_over_{other}"] = round(ratio, 3)
@@ -164,13 +166,13 @@ def gymnasiums(name: str, size: int, cls: type):
     return step, envs.close
 
 
-def limit(name: str) -> float:
-    """Steps per second of a bare environment on each processor, together."""
+def limit(name: str, size: int | None = None) -> float:
+    """Steps per second of bare environments on all processors: one each, or `size`."""
     from agents.environments import make
     from agents.scripts import benchmark
 
     function = make.constructor(constructor(name))
-    return benchmark.bare(function, SECONDS)[1]
+    return benchmark.bare(function, SECONDS, size)[1]
 
 
 if __name__ == "__main__":

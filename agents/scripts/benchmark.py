@@ -8,6 +8,7 @@ second of the whole batch.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -252,11 +253,20 @@ def _limit(config, backend: str) -> tuple[str, float | None]:
     return f"a bare environment on each of {count} processors", rate
 
 
-def bare(constructor: Callable[[], Any], seconds: float) -> tuple[int, float]:
-    """Number of processors, and steps per second of one environment on each."""
+def bare(
+    constructor: Callable[[], Any], seconds: float, num_agents: int | None = None
+) -> tuple[int, float]:
+    """Number of processors, and steps per second of bare environments on all of them.
+
+    One environment on each, stepped over and over, or `num_agents` in equal shares,
+    stepped in turn.
+    """
     count = workers.num_cpus()
+    share = max((num_agents or 0) // count, 1)
     running = [
-        processes.Worker(_bare, constructor, seconds, name=lambda: "Bare environment")
+        processes.Worker(
+            _bare, constructor, seconds, share, name=lambda: "Bare environment"
+        )
         for _ in range(count)
     ]
     try:
@@ -269,17 +279,23 @@ def bare(constructor: Callable[[], Any], seconds: float) -> tuple[int, float]:
         processes.close(running)
 
 
-def _bare(channel: processes.Channel, _, constructor: Callable, seconds: float) -> None:
-    """Step one environment in a process of its own; send its rate."""
-    env = constructor()
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(1000)]
-    env.reset(seed=0)
+def _bare(
+    channel: processes.Channel, _, constructor: Callable, seconds: float, share: int
+) -> None:
+    """Step environments in turn in a process of its own; send the rate."""
+    envs = [constructor() for _ in range(share)]
+    space = envs[0].action_space
+    space.seed(0)
+    actions = [space.sample() for _ in range(1000)]
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
     channel.send(processes.DONE)
     channel.receive()
+    turns = itertools.cycle(envs)
     count, start = 0, time.perf_counter()
     while (duration := time.perf_counter() - start) < seconds:
         for action in actions[:50]:
+            env = next(turns)
             *_, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 env.reset()

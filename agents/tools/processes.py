@@ -252,6 +252,8 @@ def run_child(descriptor: int):
     """Main program of a child: read a function and its arguments, and call it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    if hasattr(os, "SCHED_BATCH"):  # The caller runs first, for all wait for it.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     threading.Thread(target=_watch_parent, args=[os.getppid()], daemon=True).start()
     channel = Channel(socket.socket(fileno=descriptor))
     code = 0
