@@ -29,7 +29,10 @@ ALLOWED = {
     | PARTS,
 }
 # An algorithm may build on the one whose paper it extends.
-EXTENDS = {"apex": {"dqn"}}
+EXTENDS = {
+    **dict.fromkeys(("a2c", "ppo", "trpo", "vpg"), {"policy_gradient"}),
+    "apex": {"dqn"},
+}
 VAGUE_NAMES = {"utils", "util", "common", "base", "misc", "helpers", "helper"}
 WITHOUT_TENSORFLOW = (
     "agents.tools.batch_env",

@@ -1,79 +1,76 @@
 """Gradient descent by any Keras optimizer."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-Metrics = dict[str, tf.Tensor]
+from agents.optimizers import optimizer as optimizer_
+from agents.tools import schedules
 
 
-class Gradient(tf.Module):
-    """Steps down the gradient of a loss, optionally clipped by its global norm.
+class Gradient(optimizer_.Optimizer):
+    """Steps down the gradient of a loss, optionally clipped by its global norm."""
 
-    The loss is a function of items, so the optimizer decides where it is evaluated.
-    Slots are created at construction, before anything is traced or restored.
-    """
+    metric_names = ("gradient_norm", "learning_rate")
 
     def __init__(
         self,
-        optimizer: keras.optimizers.Optimizer,
-        variables: list[tf.Variable],
+        optimizer: str | keras.optimizers.Optimizer = "adam",
+        learning_rate: float | schedules.Schedule = 1e-3,
         clip_norm: float | None = None,
         block: int | None = None,
+        **options: Any,
     ) -> None:
-        """Prepare to move some variables.
+        """Choose what to do with gradients.
 
         Args:
-          optimizer: What to do with gradients.
-          variables: Keras variables.
+          optimizer: Name of a Keras optimizer, or one.
+          learning_rate: Number, or schedule over environment steps.
           clip_norm: Largest global norm of the gradients.
           block: Evaluate the loss on so many items at a time and add up. The loss is
-            then the mean of those of the blocks, weighted by their valid steps. Saves
-            memory, and time since activations stay in the cache of the processor.
+            then the mean of those of the blocks, weighted by their valid steps, which
+            `items["mask"]` tells. Saves memory, and time since activations stay in the
+            cache of the processor.
+          **options: Of the Keras optimizer.
         """
         super().__init__()
+        if isinstance(optimizer, str):
+            optimizer = keras.optimizers.get({"class_name": optimizer, "config": {}})
+            optimizer = type(optimizer)(**options)
         self.optimizer = optimizer
-        self.optimizer.build(variables)
-        self._variables = variables
+        self._learning_rate = learning_rate
         self._clip_norm = clip_norm
         self._block = block
 
-    def set_learning_rate(self, value: tf.Tensor) -> None:
-        """Use this learning rate from now on."""
-        self.optimizer.learning_rate.assign(tf.cast(value, tf.float32))
+    def build(self, variables: list[keras.Variable]) -> None:
+        self.optimizer.build(variables)
+        self.schedule(tf.constant(0, tf.int64))
 
-    def step(
-        self, loss_fn: Callable[[Any], tuple[tf.Tensor, Metrics]], items: Any
-    ) -> tuple[Metrics, tf.Tensor]:
-        """Step down the loss on items.
+    def schedule(self, steps: tf.Tensor) -> None:
+        rate = schedules.value(self._learning_rate, steps)
+        self.optimizer.learning_rate.assign(tf.cast(rate, tf.float32))
 
-        Args:
-          loss_fn: Maps items to the mean loss over their valid steps, and metrics.
-          items: Dict of tensors `[M, ...]`, where `mask` marks valid steps.
-
-        Returns:
-          Metrics of the loss, and global norm of the gradients before clipping.
-        """
+    def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
+        items = functions.get("items")
         if self._block is None:
-            gradients, metrics = self._gradients(loss_fn, items)
+            gradients, _, metrics = optimizer_.gradient(loss_fn, variables, items)
         else:
-            gradients, metrics = self._accumulate(loss_fn, items)
+            gradients, metrics = self._accumulate(loss_fn, variables, items)
+        return {**metrics, **self.apply(gradients, variables)}
+
+    def apply(self, gradients, variables) -> optimizer_.Metrics:
+        """Move the variables by given gradients; returns `metric_names` only."""
         norm = tf.linalg.global_norm(gradients)
         if self._clip_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, norm)
-        self.optimizer.apply_gradients(zip(gradients, self._variables, strict=True))
-        return metrics, norm
+        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        return {"gradient_norm": norm, "learning_rate": rate}
 
-    def _gradients(self, loss_fn, items) -> tuple[list[tf.Tensor], Metrics]:
-        variables = [variable.value for variable in self._variables]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
-            loss, metrics = loss_fn(items)
-        return tape.gradient(loss, variables), metrics
-
-    def _accumulate(self, loss_fn, items) -> tuple[list[tf.Tensor], Metrics]:
+    def _accumulate(
+        self, loss_fn, variables, items
+    ) -> tuple[list[tf.Tensor], optimizer_.Metrics]:
         """Gradients and metrics as means over blocks, each compiled by XLA.
 
         The last block is filled up with invalid steps, so that shapes are static.
@@ -88,11 +85,11 @@ class Gradient(tf.Module):
             return tf.reshape(padded, [count, size, *x.shape[1:]])
 
         items = tf.nest.map_structure(blocks, items)
-        gradients = tf.function(
-            lambda block: self._gradients(loss_fn, block),
-            autograph=False,
-            jit_compile=True,
-        )
+
+        @tf.function(autograph=False, jit_compile=True)
+        def gradients(block):
+            gradients, _, metrics = optimizer_.gradient(loss_fn, variables, block)
+            return gradients, metrics
 
         def evaluate(index):
             block = tf.nest.map_structure(lambda x: x[index], items)

@@ -207,6 +207,99 @@ def pendulum_compiled() -> Config:
     return _on_backend(config, "compiled")
 
 
+# Other policy gradients.
+
+
+def _trust(id: str, *, num_agents: int = 16, steps: int = 1_000_000) -> Config:
+    """Trust region on unrolls of one environment."""
+    from agents.algorithms import trpo
+
+    algorithm = {"unroll_length": 128, "network": "small"}
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=num_agents),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=config_.build(trpo.Config, algorithm),
+    )
+
+
+def cartpole_trpo() -> Config:
+    """Balance a pole within a trust region."""
+    return _trust("CartPole-v1", steps=100_000)
+
+
+def cheetah_trpo() -> Config:
+    """Run with a two-legged robot within a trust region."""
+    return _trust("HalfCheetah-v5")
+
+
+def hopper_trpo() -> Config:
+    """Hop with a one-legged robot within a trust region."""
+    return _trust("Hopper-v5")
+
+
+def walker_trpo() -> Config:
+    """Walk with a two-legged robot within a trust region."""
+    return _trust("Walker2d-v5")
+
+
+def cartpole_vpg() -> Config:
+    """Balance a pole by the vanilla policy gradient."""
+    from agents.algorithms import vpg
+
+    return Config(
+        name="",
+        environment=Environment(id="CartPole-v1", num_agents=16),
+        train=Train(steps=200_000, eval_every=20_000),
+        algorithm=config_.build(vpg.Config, {"network": "small"}),
+    )
+
+
+def cartpole_a2c() -> Config:
+    """Balance a pole by an advantage actor-critic."""
+    return _actor_critic("CartPole-v1", 300_000)
+
+
+def cheetah_a2c() -> Config:
+    """Run with a two-legged robot by an advantage actor-critic."""
+    return _actor_critic("HalfCheetah-v5", 1_000_000, entropy_coef=0.0)
+
+
+def _actor_critic(id: str, steps: int, **algorithm: Any) -> Config:
+    """Short unrolls of many agents in one environment."""
+    from agents.algorithms import a2c
+
+    settings = {"network": "small", **algorithm}
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=16),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=config_.build(a2c.Config, settings),
+    )
+
+
+def cartpole_evolutionary() -> Config:
+    """Balance a pole by a policy that moves without derivatives."""
+    return _clip(
+        "CartPole-v1",
+        200_000,
+        optimizer={
+            "type": "multi_step",
+            "num_steps": 20,
+            "optimizer": {
+                "type": "evolutionary",
+                "learning_rate": 0.01,
+                "num_samples": 32,
+                "std": 0.05,
+            },
+        },
+        minibatch_size=256,
+    )
+
+
+# Images.
+
+
 def atari_pong() -> Config:
     """Play Pong from pixels."""
     return _atari("ALE/Pong-v5")
@@ -319,6 +412,14 @@ EXPERIMENTS = {
         ant_clip,
         humanoid_clip,
         swimmer_clip,
+        cartpole_trpo,
+        cheetah_trpo,
+        hopper_trpo,
+        walker_trpo,
+        cartpole_vpg,
+        cartpole_a2c,
+        cheetah_a2c,
+        cartpole_evolutionary,
         cartpole_compiled,
         pendulum_compiled,
         atari_pong,

@@ -21,15 +21,18 @@ class Metrics(tf.Module):
         self._total = tf.Variable(tf.zeros([len(names)], tf.float64), trainable=False)
         self._count = tf.Variable(tf.zeros([len(names)], tf.float64), trainable=False)
 
-    def update(self, values: dict[str, tf.Tensor]) -> None:
+    def update(
+        self, values: dict[str, tf.Tensor], weight: float | tf.Tensor = 1.0
+    ) -> None:
         """Add one scalar per name; unknown names raise KeyError."""
         unknown = sorted(set(values) - set(self.names))
         if unknown:
             raise KeyError(f"Metrics {unknown} were not declared; known: {self.names}")
         indices = [[self.names.index(name)] for name in values]
         scalars = tf.stack([tf.cast(value, tf.float64) for value in values.values()])
-        self._total.scatter_nd_add(indices, scalars)
-        self._count.scatter_nd_add(indices, tf.ones_like(scalars))
+        weights = tf.cast(weight, tf.float64) * tf.ones_like(scalars)
+        self._total.scatter_nd_add(indices, weights * scalars)
+        self._count.scatter_nd_add(indices, weights)
 
     def result(self) -> dict[str, float]:
         """Means of the names that were updated since the last reset."""

@@ -1,0 +1,37 @@
+"""Advantage actor-critic: frequent small steps on short unrolls of many agents.
+
+Mnih et al. (2016), "Asynchronous Methods for Deep Reinforcement Learning", in its
+synchronous form.
+"""
+
+import dataclasses
+
+from agents.algorithms import policy_gradient
+
+
+def _descent() -> dict:
+    return {
+        "type": "rmsprop",
+        "learning_rate": 7e-4,
+        "rho": 0.99,
+        "epsilon": 1e-5,
+        "clip_norm": 0.5,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(policy_gradient.Config):
+    """Hyperparameters of A2C; the defaults are those of OpenAI Baselines."""
+
+    type: str = "a2c"
+    memory: str = "unrolls"
+    unroll_length: int = 5
+    chunk_length: int = 5
+    gae_lambda: float = 1.0
+    normalize_advantages: bool = False
+    entropy_coef: float = 0.01
+    optimizer: dict = dataclasses.field(default_factory=_descent)
+
+
+class A2C(policy_gradient.PolicyGradient):
+    """One step of policy and value together, every few steps of all agents."""

@@ -1,0 +1,66 @@
+"""Trust region policy optimization.
+
+Schulman et al. (2015), "Trust Region Policy Optimization"; Schulman et al. (2016),
+"High-Dimensional Continuous Control Using Generalized Advantage Estimation".
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from agents.algorithms import policy_gradient
+
+
+def _trust_region() -> dict:
+    return {
+        "type": "line_search",
+        "max_iterations": 10,
+        "accept_ratio": 0.1,
+        "optimizer": {
+            "type": "natural_gradient",
+            "max_kl": 0.01,
+            "cg_max_iterations": 10,
+            "cg_damping": 0.1,
+            "subsampling_fraction": 0.2,
+        },
+    }
+
+
+def _regression() -> dict:
+    return {
+        "type": "minibatch",
+        "epochs": 10,
+        "size": 64,
+        "optimizer": {"type": "adam", "learning_rate": 1e-3},
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(policy_gradient.Config):
+    """Hyperparameters of TRPO."""
+
+    type: str = "trpo"
+    memory: str = "unrolls"
+    optimizer: dict = dataclasses.field(default_factory=_trust_region)
+    value_optimizer: dict | None = dataclasses.field(default_factory=_regression)
+
+
+class TRPO(policy_gradient.PolicyGradient):
+    """One long step per batch, along the natural gradient, within a trust region.
+
+    All of that is the optimizer's: a line search around natural gradients.
+    """
+
+    def policy_loss(
+        self, items: dict[str, Any], entropy_coef: tf.Tensor | float
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Importance-weighted advantages; Schulman et al. (2015), equation 14."""
+        mask = items["mask"]
+        old, new = self.policies(items)
+        log_ratio = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
+        ratio = tf.exp(tf.where(mask > 0, log_ratio, 0.0))
+        entropy = policy_gradient.mean(new.entropy(), mask)
+        gain = policy_gradient.mean(ratio * items["advantage"], mask)
+        loss = -gain - entropy_coef * entropy
+        return loss, {"policy_loss": loss, "entropy": entropy}

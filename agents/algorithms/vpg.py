@@ -1,0 +1,36 @@
+"""Vanilla policy gradient: REINFORCE with a learned baseline.
+
+Williams (1992), "Simple Statistical Gradient-Following Algorithms for Connectionist
+Reinforcement Learning"; Schulman et al. (2016) for the advantages.
+"""
+
+import dataclasses
+
+from agents.algorithms import policy_gradient
+
+
+def _ascent() -> dict:
+    return {"type": "adam", "learning_rate": 3e-3}
+
+
+def _regression() -> dict:
+    return {
+        "type": "minibatch",
+        "epochs": 10,
+        "size": 256,
+        "optimizer": {"type": "adam", "learning_rate": 1e-3},
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(policy_gradient.Config):
+    """Hyperparameters of VPG."""
+
+    type: str = "vpg"
+    gae_lambda: float = 0.97
+    optimizer: dict = dataclasses.field(default_factory=_ascent)
+    value_optimizer: dict | None = dataclasses.field(default_factory=_regression)
+
+
+class VPG(policy_gradient.PolicyGradient):
+    """One step of the policy per batch of whole episodes, on the policy's own data."""

@@ -1,0 +1,56 @@
+"""Conjugate gradients."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+class ConjugateGradient:
+    """Solves A x = b for a symmetric positive definite A that is given by its products.
+
+    Hestenes and Stiefel (1952); Shewchuk (1994), B2.
+    """
+
+    def __init__(self, max_iterations: int = 10, tolerance: float = 1e-5) -> None:
+        """Choose when to stop: after so many products, or once |b - A x| / |b| is small.
+
+        In exact arithmetic, as many iterations as b has elements suffice.
+        """
+        self._max_iterations = max_iterations
+        self._tolerance = tolerance
+
+    def solve(
+        self, product: Callable[[tf.Tensor], tf.Tensor], target: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Solution `[D]`, and its relative residual.
+
+        Args:
+          product: Maps x `[D]` to A x `[D]`.
+          target: The vector b, `[D]`; zeros are the solution for zeros.
+        """
+        scale = tf.reduce_sum(target**2)
+        smallest = scale * self._tolerance**2
+
+        def unfinished(index, x, residual, direction, square):
+            return square > smallest
+
+        def iterate(index, x, residual, direction, square):
+            image = product(direction)
+            curvature = tf.reduce_sum(direction * image)
+            # Directions without curvature, by rounding, would divide by zero.
+            length = tf.where(curvature > 0, square / curvature, 0.0)
+            x += length * direction
+            residual -= length * image
+            new = tf.where(curvature > 0, tf.reduce_sum(residual**2), 0.0)
+            direction = residual + new / square * direction
+            return index + 1, x, residual, direction, new
+
+        _, x, residual, *_ = tf.while_loop(
+            unfinished,
+            iterate,
+            (0, tf.zeros_like(target), target, target, scale),
+            maximum_iterations=self._max_iterations,
+            parallel_iterations=1,
+        )
+        relative = tf.sqrt(tf.math.divide_no_nan(tf.reduce_sum(residual**2), scale))
+        return x, relative

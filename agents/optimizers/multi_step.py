@@ -1,0 +1,20 @@
+"""Several steps in a row."""
+
+from agents.optimizers import optimizer as optimizer_
+
+
+class MultiStep(optimizer_.Wrapper):
+    """Repeats the steps of an optimizer; the loss is evaluated anew each time."""
+
+    def __init__(self, optimizer: optimizer_.Optimizer, num_steps: int = 10) -> None:
+        """Choose how often."""
+        super().__init__(optimizer)
+        self._num_steps = num_steps
+
+    def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
+        def step(index):
+            inner = optimizer_.fold(functions, index)
+            return self.optimizer.step(loss_fn, variables, **inner)
+
+        total = optimizer_.repeat(self._num_steps, step)
+        return optimizer_.scale(total, 1.0 / self._num_steps)

@@ -1,0 +1,50 @@
+"""Different optimizers for different parts of the variables."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from agents.optimizers import optimizer as optimizer_
+
+
+class Plus(optimizer_.Optimizer):
+    """Steps on several losses, each with variables and an optimizer of its own.
+
+    `step` takes dicts of losses and of variables whose keys are the names of the parts.
+    A metric that another part had before is prefixed with the name of its part.
+    """
+
+    def __init__(self, **parts: optimizer_.Optimizer) -> None:
+        """Choose an optimizer for each part."""
+        super().__init__()
+        self._parts = parts
+        names = {}
+        for part, optimizer in parts.items():
+            names = self._merge(names, part, dict.fromkeys(optimizer.metric_names))
+        self.metric_names = tuple(names)
+        self.needs = frozenset().union(*(x.needs for x in parts.values()))
+
+    def build(self, variables: dict[str, list]) -> None:
+        for part, optimizer in self._parts.items():
+            optimizer.build(variables[part])
+
+    def schedule(self, steps: tf.Tensor) -> None:
+        for optimizer in self._parts.values():
+            optimizer.schedule(steps)
+
+    def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
+        result = {}
+        for index, (part, optimizer) in enumerate(self._parts.items()):
+            inner = optimizer_.fold(functions, index)
+            metrics = optimizer.step(loss_fn[part], variables[part], **inner)
+            result = self._merge(result, part, metrics)
+        return result
+
+    @staticmethod
+    def _merge(previous: dict, part: str, metrics: dict) -> dict[str, Any]:
+        """Metrics of one more part."""
+        new = {
+            f"{part}_{name}" if name in previous else name: value
+            for name, value in metrics.items()
+        }
+        return {**previous, **new}

@@ -1,0 +1,36 @@
+"""Variables that follow others."""
+
+import tensorflow as tf
+
+from agents.optimizers import optimizer as optimizer_
+
+
+class Synchronization(optimizer_.Optimizer):
+    """Moves variables towards those of a source, for target networks.
+
+    At every `period`-th step, the new value is tau source + (1 - tau) old; Mnih et al.
+    (2015) have tau = 1 with a long period, Lillicrap et al. (2016) a small tau at every
+    step. The loss is not used.
+    """
+
+    needs = frozenset({"source"})
+
+    def __init__(self, period: int = 1, tau: float = 1.0) -> None:
+        """Choose how often and how far."""
+        super().__init__()
+        if period < 1 or not 0 < tau <= 1:
+            raise ValueError(
+                f"period must be positive and tau in (0, 1], got {period} and {tau}."
+            )
+        self._period, self._tau = period, tau
+        self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
+        count = self._count.assign_add(1)
+        due = tf.equal(count % self._period, 0)
+        for variable, source in zip(variables, functions["source"], strict=True):
+            new = tf.convert_to_tensor(source)
+            if self._tau < 1:
+                new = self._tau * new + (1.0 - self._tau) * variable.value
+            variable.assign(tf.where(due, new, variable.value))
+        return {}
