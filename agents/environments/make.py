@@ -12,9 +12,15 @@ from typing import Any
 import gymnasium
 
 from agents.environments import envpool, serial, vector, workers
-from agents.tools import batch_env, wrappers
+from agents.tools import batch_env, spaces, wrappers
 
 BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool", "compiled")
+
+ACTION_MASK = "info['action_mask']"
+"""Reserved key of kwargs: if true, environments are wrapped by `wrappers.ActionMask`.
+
+It is no identifier, so it hides no argument of environments.
+"""
 
 # Packages that register their environments only when imported.
 _NAMESPACES = {
@@ -57,8 +63,14 @@ class Constructor:
     id: str | Callable[..., Any]
     max_length: int | None = None
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    action_mask: bool = False
 
     def __call__(self) -> gymnasium.Env:
+        env = self._make()
+        return wrappers.ActionMask(env) if self.action_mask else env
+
+    def _make(self) -> gymnasium.Env:
+        """The environment without mask."""
         function = self.id if callable(self.id) else _attribute(self.id)
         if function is None:
             return _registered(self.id, self.max_length, self.kwargs)
@@ -82,7 +94,7 @@ def constructor(
         return environments with the old Gym interface.
       max_length: Steps after which to truncate episodes. Replaces the limit of a
         registered environment; for functions, the shorter of both limits holds.
-      kwargs: Arguments of the environment.
+      kwargs: Arguments of the environment, and the reserved key `ACTION_MASK`.
 
     The function raises `EnvironmentNotFound` for unknown names.
 
@@ -95,7 +107,9 @@ def constructor(
         )
     if max_length is not None and max_length < 1:
         raise ValueError(f"Expected a positive max_length, got {max_length}.")
-    return Constructor(id, max_length, dict(kwargs or {}))
+    kwargs = dict(kwargs or {})
+    action_mask = kwargs.pop(ACTION_MASK, False)
+    return Constructor(id, max_length, kwargs, action_mask)
 
 
 def batch(
@@ -115,7 +129,7 @@ def batch(
       backend: One of `BACKENDS`; see `choose` for `auto`.
       num_workers: Number of workers, by default one per CPU.
       max_length: Limit as for `constructor`.
-      kwargs: Arguments of each environment.
+      kwargs: Arguments of each environment as for `constructor`.
       timeout: Seconds that a step may take if it is made in another process.
     """
     return _batches(
@@ -170,6 +184,7 @@ def describe(
     Raises:
       EnvironmentNotFound: for unknown names.
       BackendError: if the backend cannot run it.
+      UnsupportedSpaceError: if action masks are asked for and do not fit its spaces.
       ConstructorError: if the environment cannot be constructed.
     """
     backend = choose(id, backend)
@@ -178,8 +193,8 @@ def describe(
 
         env = functional(id, kwargs)
         compiled.check(env)
-        spaces = env.observation_space, env.action_space
-        return Description(*spaces, max_length or env.max_length)
+        found = env.observation_space, env.action_space
+        return Description(*found, max_length or env.max_length)
     try:
         if backend in ("vector", "envpool"):
             (env,) = _batches(id, 1, backend, 1, max_length, kwargs, None, 1)
@@ -187,7 +202,7 @@ def describe(
         else:
             env = constructor(id, max_length, kwargs)()
             limit = _limit(env)
-    except (EnvironmentNotFound, BackendError):
+    except (EnvironmentNotFound, BackendError, spaces.UnsupportedSpaceError):
         raise
     except Exception as error:
         raise ConstructorError(
@@ -207,6 +222,7 @@ def functional(id: str | Callable[..., Any], kwargs: dict[str, Any] | None) -> A
     """
     from agents.environments import functional as package
 
+    _refuse_mask("compiled", kwargs)
     if isinstance(id, str) and id in package.GYMNASIUM:
         return getattr(package, package.GYMNASIUM[id])(**(kwargs or {}))
     if _is_functional(id):
@@ -257,6 +273,8 @@ def _batches(
         raise BackendError(
             "Backend compiled steps in the graph only; see environments.compiled."
         )
+    if backend in ("vector", "envpool"):
+        _refuse_mask(backend, kwargs)
     if backend == "envpool":
         return [_envpool(id, size, num_workers, max_length, kwargs, x) for x in firsts]
     if backend == "vector":
@@ -271,6 +289,15 @@ def _batches(
     return [
         batch_env.BatchEnv(envs[first : first + size], False, first) for first in firsts
     ]
+
+
+def _refuse_mask(backend: str, kwargs: dict[str, Any] | None) -> None:
+    """Raise BackendError if action masks shall be taken from the info."""
+    if kwargs and kwargs.get(ACTION_MASK):
+        raise BackendError(
+            f"Backend {backend} cannot move {ACTION_MASK} into observations "
+            "(environment.action_mask); use backend workers."
+        )
 
 
 def _vector(id, num_agents, max_length, kwargs, first_row) -> vector.Vector:

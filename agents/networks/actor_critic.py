@@ -14,6 +14,9 @@ from agents.tools import spaces
 class ActorCritic(keras.layers.Layer):
     """Maps observations and recurrent state to action distributions and values.
 
+    Where observations hold a mask of actions, see `spaces.mask_sizes`, only those that
+    it allows have a probability; torsos do not see it.
+
     Attributes:
       head: Action head, `heads.NormalHead` for example.
       policy_variables, value_variables: Trainable variables of each part; a shared
@@ -28,6 +31,12 @@ class ActorCritic(keras.layers.Layer):
         seed: int,
     ) -> None:
         super().__init__()
+        specs = spaces.spec(observation_space)
+        self._masked = spaces.mask_sizes(observation_space, action_space) is not None
+        if self._masked:
+            children = dict(observation_space.spaces)
+            del children[spaces.ACTION_MASK]
+            observation_space = gymnasium.spaces.Dict(children)
         self.shared = config.shared
         self._policy = torsos.Torso(observation_space, config, seed)
         self._critic = (
@@ -39,7 +48,6 @@ class ActorCritic(keras.layers.Layer):
         self._value = keras.layers.Dense(
             1, kernel_initializer=initializers.output(config, seed + 300, 1.0)
         )
-        specs = spaces.spec(observation_space)
         zeros = spaces.transform(lambda x: tf.zeros([1, *x.shape], x.dtype), specs)
         self.step(zeros, self.initial_state(1))  # Builds all layers.
         policy = [self._policy, self.head]
@@ -63,17 +71,35 @@ class ActorCritic(keras.layers.Layer):
           Parameters of the action distribution `[B, ...]`, values `[B]`, next state.
         """
         policy, critic = state
+        observation, mask = self._split(observation)
         features, policy = self._policy.step(observation, policy)
-        parameters = self.head(features)
+        parameters = self._act(features, mask)
         if not self.shared:
             features, critic = self._critic.step(observation, critic)
         return parameters, self._value(features)[:, 0], (policy, critic)
 
     def policy(self, observation: Any, state: tuple, first: tf.Tensor) -> dict:
         """Parameters of the action distributions of sequences, `[B, T, ...]`."""
-        return self.head(self._policy.unroll(observation, state[0], first))
+        observation, mask = self._split(observation)
+        return self._act(self._policy.unroll(observation, state[0], first), mask)
 
     def value(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
         """Values of sequences, `[B, T]`; arguments as in `Torso.unroll`."""
+        observation, _ = self._split(observation)
         state = state[0] if self.shared else state[1]
         return self._value(self._critic.unroll(observation, state, first))[..., 0]
+
+    def _split(self, observation: Any) -> tuple[Any, Any]:
+        """What the torsos see, and the mask, whose leaves are `[..., values]`."""
+        if not self._masked:
+            return observation, None
+        rest = dict(observation)
+        return rest, rest.pop(spaces.ACTION_MASK)
+
+    def _act(self, features: tf.Tensor, mask: Any) -> dict:
+        """Parameters of the action distributions for features `[..., F]`."""
+        parameters = self.head(features)
+        if not self._masked:
+            return parameters
+        leaves = [tf.cast(leaf, tf.bool) for leaf in tf.nest.flatten(mask)]
+        return heads.masked(parameters, tf.concat(leaves, -1))

@@ -1,5 +1,6 @@
 """Heads: from features to a distribution, and from its samples to actions."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,6 +12,9 @@ import tensorflow as tf
 from agents.networks import distributions, initializers
 from agents.networks.presets import NetworkConfig
 from agents.tools import spaces
+
+FORBIDDEN = -1e9
+"""Logit of masked actions: their probability is zero, and its square still finite."""
 
 
 class NormalHead(keras.layers.Layer):
@@ -41,7 +45,7 @@ class NormalHead(keras.layers.Layer):
             "log_std": tf.TensorSpec([size]),
         }
         self.sample_spec = tf.TensorSpec([size])
-        self._bounded = space.is_bounded("both")
+        self._bounded = _is_bounded(space)
 
     def call(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Parameters of the distribution."""
@@ -55,13 +59,70 @@ class NormalHead(keras.layers.Layer):
 
     def action(self, sample: tf.Tensor) -> tf.Tensor:
         """Action of the space `[B, *shape]` for samples `[B, A]`."""
-        action = tf.reshape(sample, [-1, *self._space.shape])
-        low = tf.constant(self._space.low, tf.float32)
-        high = tf.constant(self._space.high, tf.float32)
         if self._bounded:
-            unit = tf.clip_by_value(action, -1.0, 1.0)
-            action = low + (unit + 1.0) / 2.0 * (high - low)
-        return tf.clip_by_value(action, low, high)
+            return _scale(sample, self._space)
+        low, high = _bounds(self._space)
+        return tf.clip_by_value(tf.reshape(sample, [-1, *self._space.shape]), low, high)
+
+
+class TanhNormalHead(NormalHead):
+    """Normal distribution squashed by tanh to the bounds of a box.
+
+    Samples are those of the normal distribution; the mean has no activation.
+    """
+
+    def __init__(self, space: gymnasium.spaces.Box, config: NetworkConfig, seed: int):
+        _require_bounded(space, config)
+        config = dataclasses.replace(config, mean_activation="linear")
+        super().__init__(space, config, seed)
+
+    def distribution(
+        self, parameters: dict[str, tf.Tensor]
+    ) -> distributions.TanhNormal:
+        """Distribution over samples `[B..., A]`."""
+        return distributions.TanhNormal(**parameters)
+
+    def action(self, sample: tf.Tensor) -> tf.Tensor:
+        """Action of the space `[B, *shape]` for samples `[B, A]`."""
+        return super().action(tf.tanh(sample))
+
+
+class BetaHead(keras.layers.Layer):
+    """Independent Beta distributions between the bounds of a box."""
+
+    def __init__(self, space: gymnasium.spaces.Box, config: NetworkConfig, seed: int):
+        super().__init__()
+        _require_bounded(space, config)
+        self._space = space
+        size = int(np.prod(space.shape))
+        # Symmetric distributions on [-1, 1] have variance 1 / (2 alpha + 1); with one
+        # mode, the deviation is below that of the uniform one, 0.58.
+        excess = max((config.initial_std**-2 - 1.0) / 2.0 - 1.0, 0.1)
+        self._excess = keras.layers.Dense(
+            2 * size,
+            kernel_initializer=initializers.output(config, seed),
+            bias_initializer=keras.initializers.Constant(
+                excess + math.log(-math.expm1(-excess))  # Inverse of softplus.
+            ),
+        )
+        self.parameter_specs = {
+            "alpha": tf.TensorSpec([size]),
+            "beta": tf.TensorSpec([size]),
+        }
+        self.sample_spec = tf.TensorSpec([size])
+
+    def call(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Parameters of the distribution."""
+        alpha, beta = tf.split(1.0 + tf.math.softplus(self._excess(features)), 2, -1)
+        return {"alpha": alpha, "beta": beta}
+
+    def distribution(self, parameters: dict[str, tf.Tensor]) -> distributions.Beta:
+        """Distribution over samples `[B..., A]`."""
+        return distributions.Beta(**parameters)
+
+    def action(self, sample: tf.Tensor) -> tf.Tensor:
+        """Action of the space `[B, *shape]` for samples `[B, A]`."""
+        return _scale(2.0 * sample - 1.0, self._space)
 
 
 class CategoricalHead(keras.layers.Layer):
@@ -203,8 +264,27 @@ def head(space: gymnasium.Space, config: NetworkConfig, seed: int) -> Any:
     if isinstance(space, gymnasium.spaces.MultiBinary):
         return BernoulliHead(space, config, seed)
     if np.issubdtype(space.dtype, np.floating):
-        return NormalHead(space, config, seed)
+        kinds = {
+            "normal": NormalHead,
+            "tanh_normal": TanhNormalHead,
+            "beta": BetaHead,
+        }
+        return kinds[config.continuous](space, config, seed)
     return MultiCategoricalHead(space, config, seed)
+
+
+def masked(
+    parameters: dict[str, tf.Tensor], allowed: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Parameters of (multi-)categorical heads with only the allowed values possible.
+
+    Others are never drawn and have no part in entropy, divergence and gradient.
+
+    Args:
+      parameters: Logits `[B..., A]`.
+      allowed: bool `[B..., A]`.
+    """
+    return {"logits": tf.where(allowed, parameters["logits"], FORBIDDEN)}
 
 
 MAX_VALUES = 1000
@@ -223,6 +303,34 @@ def check_action_space(space: gymnasium.Space) -> None:
             )
     if not spaces.leaf_spaces(space):
         raise spaces.UnsupportedSpaceError(f"Action space {space} is empty.")
+
+
+def _is_bounded(space: gymnasium.spaces.Box) -> bool:
+    """Whether a box has a finite size in float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = (x.astype(np.float32) for x in (space.low, space.high))
+        return bool(np.isfinite(high - low).all())
+
+
+def _require_bounded(space: gymnasium.spaces.Box, config: NetworkConfig) -> None:
+    """Raise UnsupportedSpaceError unless a box is bounded on both sides."""
+    if not _is_bounded(space):
+        raise spaces.UnsupportedSpaceError(
+            f"Action space {space} is not bounded on both sides, as actions with "
+            f"continuous {config.continuous!r} must be; use continuous 'normal'."
+        )
+
+
+def _bounds(space: gymnasium.spaces.Box) -> tuple[tf.Tensor, tf.Tensor]:
+    """Lowest and highest actions of a box, float32 `shape`."""
+    return tf.constant(space.low, tf.float32), tf.constant(space.high, tf.float32)
+
+
+def _scale(unit: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
+    """Actions of a bounded box `[B, *shape]` for vectors `[B, A]` clipped to +-1."""
+    unit = tf.clip_by_value(tf.reshape(unit, [-1, *space.shape]), -1.0, 1.0)
+    low, high = _bounds(space)
+    return tf.clip_by_value(low + (unit + 1.0) / 2.0 * (high - low), low, high)
 
 
 def _integer_range(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:

@@ -23,15 +23,19 @@ class NetworkConfig:
     """`scaled` (Glorot, as in the TensorFlow Agents paper) or `orthogonal`."""
     output_scale: float = 0.1
     """Scale of the initial weights of the policy's last layer."""
+    continuous: str = "normal"
+    """Distribution of continuous actions: `normal`, clipped to the bounds, or, between
+    finite bounds, `tanh_normal` or `beta`."""
     mean_activation: str = "tanh"
-    """Activation of the mean of continuous actions."""
+    """Activation of the mean of normal actions."""
     initial_std: float = 0.35
-    """Initial standard deviation of continuous actions."""
+    """Initial standard deviation of continuous actions, of [-1, 1]; before tanh."""
 
     def __post_init__(self) -> None:
         for name, known in (
             ("recurrent", ("", "gru", "lstm")),
             ("initializer", ("scaled", "orthogonal")),
+            ("continuous", ("normal", "tanh_normal", "beta")),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(

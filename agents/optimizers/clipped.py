@@ -24,6 +24,6 @@ class Clipped(optimizer_.Wrapper):
         norm = tf.linalg.global_norm(changes)
         factor = tf.minimum(1.0, self._max_norm / tf.maximum(norm, 1e-12))
         for variable, old, change in zip(variables, before, changes, strict=True):
-            new = tf.where(norm > self._max_norm, old + factor * change, old + change)
-            variable.assign(new)
+            shorter = old + factor * change
+            variable.assign(tf.where(norm > self._max_norm, shorter, variable.value))
         return {**metrics, "step_norm": norm}

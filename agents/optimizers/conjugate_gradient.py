@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -30,25 +31,29 @@ class ConjugateGradient:
         """
         scale = tf.reduce_sum(target**2)
         smallest = scale * self._tolerance**2
+        rounding = 10.0 * np.finfo(target.dtype.as_numpy_dtype).eps
 
-        def unfinished(index, x, residual, direction, square):
+        def unfinished(index, x, residual, direction, square, largest):
             return square > smallest
 
-        def iterate(index, x, residual, direction, square):
+        def iterate(index, x, residual, direction, square, largest):
             image = product(direction)
-            curvature = tf.reduce_sum(direction * image)
-            # Directions without curvature, by rounding, would divide by zero.
-            length = tf.where(curvature > 0, square / curvature, 0.0)
+            norm = tf.reduce_sum(direction**2)
+            curvature = tf.reduce_sum(direction * image) / norm
+            largest = tf.maximum(largest, curvature)
+            # Directions without curvature, but for rounding, would make x explode.
+            curved = curvature > rounding * largest
+            length = tf.where(curved, square / norm / curvature, 0.0)
             x += length * direction
             residual -= length * image
-            new = tf.where(curvature > 0, tf.reduce_sum(residual**2), 0.0)
+            new = tf.where(curved, tf.reduce_sum(residual**2), 0.0)
             direction = residual + new / square * direction
-            return index + 1, x, residual, direction, new
+            return index + 1, x, residual, direction, new, largest
 
         _, x, residual, *_ = tf.while_loop(
             unfinished,
             iterate,
-            (0, tf.zeros_like(target), target, target, scale),
+            (0, tf.zeros_like(target), target, target, scale, tf.zeros_like(scale)),
             maximum_iterations=self._max_iterations,
             parallel_iterations=1,
         )

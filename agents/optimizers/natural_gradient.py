@@ -78,7 +78,7 @@ class NaturalGradient(optimizer_.Optimizer):
     def _subsample(self, items: Any, seed: tf.Tensor) -> Any:
         count = optimizer_.size_of(items)
         if isinstance(count, int):
-            size = max(round(self._fraction * count), 1)
+            size = max(int(self._fraction * count + 0.5), 1)
         else:
             size = tf.cast(self._fraction * tf.cast(count, tf.float32) + 0.5, tf.int32)
             size = tf.maximum(size, 1)

@@ -148,7 +148,7 @@ def _environments(config, backend: str, description: make.Description) -> float:
         backend,
         environment.num_workers,
         environment.max_length,
-        environment.kwargs,
+        environment.arguments,
         environment.timeout,
     )
     actions = _random_actions(batch.action_space, size)
@@ -247,7 +247,7 @@ def _limit(config, backend: str) -> tuple[str, float | None]:
         return f"the environments alone, by backend {backend}", None
     environment = config.environment
     constructor = make.constructor(
-        environment.id, environment.max_length, environment.kwargs
+        environment.id, environment.max_length, environment.arguments
     )
     count, rate = bare(constructor, SECONDS)
     return f"a bare environment on each of {count} processors", rate

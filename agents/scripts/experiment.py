@@ -7,7 +7,12 @@ from typing import Any
 from agents.environments import make
 from agents.tools import config as config_
 
-ALGORITHMS = {"ppo": ("agents.algorithms.ppo", "PPO")}
+ALGORITHMS = {
+    "a2c": ("agents.algorithms.a2c", "A2C"),
+    "ppo": ("agents.algorithms.ppo", "PPO"),
+    "trpo": ("agents.algorithms.trpo", "TRPO"),
+    "vpg": ("agents.algorithms.vpg", "VPG"),
+}
 """Type to module, which holds the dataclass `Config`, and class."""
 
 
@@ -34,6 +39,14 @@ class Environment:
     """Seconds that a step or reset may take."""
     kwargs: dict = dataclasses.field(default_factory=dict)
     """Arguments of the environment's constructor."""
+    action_mask: bool = False
+    """Move `info["action_mask"]` into the observation, so that networks obey it."""
+
+    @property
+    def arguments(self) -> dict:
+        """What `make` takes as kwargs."""
+        mask = {make.ACTION_MASK: True} if self.action_mask else {}
+        return {**self.kwargs, **mask}
 
     def __post_init__(self) -> None:
         if self.backend not in make.BACKENDS:

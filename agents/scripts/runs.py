@@ -140,7 +140,7 @@ def describe(config: experiment.Config) -> make.Description:
     description = make.describe(
         environment.id,
         environment.max_length,
-        environment.kwargs,
+        environment.arguments,
         environment.backend,
     )
     spaces.spec(description.observation_space)
@@ -165,7 +165,7 @@ def environments(config: experiment.Config, **changes: Any) -> Any:
     if backend == "compiled":
         from agents.environments import compiled
 
-        env = make.functional(environment.id, environment.kwargs)
+        env = make.functional(environment.id, environment.arguments)
         return compiled.Compiled(env, environment.num_agents, environment.max_length)
     batch = (make.halves if in_halves(environment) else make.batch)(
         environment.id,
@@ -173,7 +173,7 @@ def environments(config: experiment.Config, **changes: Any) -> Any:
         backend,
         environment.num_workers,
         environment.max_length,
-        environment.kwargs,
+        environment.arguments,
         environment.timeout,
     )
     return in_graph_batch_env.InGraphBatchEnv(batch)

@@ -78,7 +78,7 @@ def require_film(config: experiment.Config, description: make.Description) -> No
     backend = make.choose(environment.id, environment.backend)
     if backend in ("workers", "process", "serial"):
         return
-    kwargs = environment.kwargs if backend == "compiled" else {}
+    kwargs = environment.arguments if backend == "compiled" else {}
     try:
         single = make.describe(
             environment.id, environment.max_length, kwargs, "workers"
@@ -102,7 +102,7 @@ def start(config: experiment.Config, outdir: str, rows: int, num_episodes: int) 
     constructor = make.constructor(
         environment.id,
         environment.max_length,
-        {**environment.kwargs, "render_mode": "rgb_array"},
+        {**environment.arguments, "render_mode": "rgb_array"},
     )
     try:
         return film.batch(constructor, outdir, rows, num_episodes, environment.timeout)

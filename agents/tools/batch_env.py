@@ -133,7 +133,8 @@ class Backend(abc.ABC):
       ValueError: for actions outside of the space, and for wrong indices or seeds,
         before any environment is touched.
       RuntimeError: from `step` if a row is done, or new, and has not been reset.
-      EnvDataError: for results that are not finite or do not fit the space.
+      EnvDataError: for results that are not finite or do not fit the space, and for
+        action masks that forbid all actions.
       processes.EnvProcessError: if an environment process fails; all processes of the
         batch have ended then.
     """
@@ -157,6 +158,7 @@ class Backend(abc.ABC):
         self._structure = spaces.spec(observation_space)
         self._specs = spaces.flatten(self._structure)
         self._names = checks.names("observation", self._structure)
+        self._check_masks = checks.MaskChecker(observation_space, action_space)
         self._width = (arrays.numbers.shape[1] - NUMBERS) // 2
         self._done = np.ones(len(arrays.numbers), bool)
         self._none = np.zeros(len(arrays.numbers), bool)
@@ -214,6 +216,8 @@ class Backend(abc.ABC):
         result = Results(numbers, observation, following, done, self._restart, info)
         if not np.isfinite(numbers).all():
             self._complain(result)
+        if self._check_masks.needed:
+            self._require_actions(result)
         return result
 
     def reset(self, indices: Any = None, seeds: Any = None) -> Any:
@@ -237,6 +241,8 @@ class Backend(abc.ABC):
             self._reset(rows, seeds)
         leaves = [leaf[rows] for leaf in self._arrays.observation]
         self._check(leaves, rows)
+        if self._check_masks.needed:
+            self._check_masks(leaves, rows + self.first_row)
         self._done[rows] = False
         return spaces.unflatten(self._structure, leaves)
 
@@ -264,6 +270,14 @@ class Backend(abc.ABC):
             self._specs, result.numbers, result.observation, result.following
         ):
             self._check(leaves, rows)
+
+    def _require_actions(self, result: Results):
+        """Raise EnvDataError if rows whose episode goes on are allowed no action."""
+        rows = np.flatnonzero(result.restarted | ~result.done)
+        _, leaves = unpack(
+            self._specs, result.numbers, result.observation, result.following
+        )
+        self._check_masks([leaf[rows] for leaf in leaves], rows + self.first_row)
 
     def _actions(self) -> Any:
         """Structure of the actions `[N, ...]`, with the dtypes of their space."""

@@ -194,6 +194,48 @@ class ActionWriter:
                 )
 
 
+class MaskChecker:
+    """Checks that the action masks of a batch, if it has any, allow an action.
+
+    Attributes:
+      needed: Whether observations hold masks; see `spaces.mask_sizes`.
+    """
+
+    def __init__(
+        self, observation_space: gymnasium.Space, action_space: gymnasium.Space
+    ):
+        try:
+            sizes = spaces.mask_sizes(observation_space, action_space)
+        except spaces.UnsupportedSpaceError:  # Who uses masks refuses it.
+            sizes = None
+        self.needed = sizes is not None
+        if not self.needed:
+            return
+        self._starts = np.cumsum([0, *sizes[:-1]])
+        self._leaves = [
+            index
+            for index, path in enumerate(_paths(spaces.spec(observation_space)))
+            if path[0] == spaces.ACTION_MASK
+        ]
+
+    def __call__(self, leaves: Sequence[np.ndarray], rows: Sequence[int]):
+        """Raise `EnvDataError` if observations, leaves `[K, ...]`, forbid all actions.
+
+        Rows are what the error calls them, `[K]`.
+        """
+        mask = np.concatenate([leaves[index] for index in self._leaves], 1)
+        allowed = np.logical_or.reduceat(mask, self._starts, 1)
+        if allowed.all():
+            return
+        index, part = np.argwhere(~allowed)[0]
+        several = len(self._starts) > 1
+        what = f"value of action {part}" if several else "action"
+        raise EnvDataError(
+            f"Environment row {rows[index]}: observation {spaces.ACTION_MASK} allows "
+            f"no {what}, all are zero."
+        )
+
+
 def splitter(space: gymnasium.Space) -> Callable[[list[np.ndarray]], list]:
     """Function from leaves `[K, ...]` to the K actions that environments expect.
 

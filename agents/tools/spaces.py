@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+ACTION_MASK = "action_mask"
+"""Key at the top of a Dict of observations that tells which actions are allowed."""
+
 
 class UnsupportedSpaceError(ValueError):
     """A space that the toolkit, or the chosen algorithm, cannot handle."""
@@ -102,3 +105,58 @@ def leaf_spaces(space: spaces.Space) -> list[spaces.Space]:
     if isinstance(space, spaces.Tuple):
         return [leaf for child in space.spaces for leaf in leaf_spaces(child)]
     return [space]
+
+
+def choices(action_space: spaces.Space) -> list[int] | None:
+    """Numbers of values to choose from that action masks tell about.
+
+    One number for Discrete, one per dimension for MultiDiscrete, none for others.
+    """
+    if isinstance(action_space, spaces.Discrete):
+        return [int(action_space.n)]
+    if isinstance(action_space, spaces.MultiDiscrete):
+        return action_space.nvec.ravel().tolist()
+    return None
+
+
+def mask_sizes(
+    observation_space: spaces.Space, action_space: spaces.Space
+) -> list[int] | None:
+    """The `choices` of the action space if observations hold a mask of them.
+
+    The mask is the part `action_mask` of a Dict, nonzero where a value is allowed:
+    `[n]` for Discrete(n); `[sum of nvec]`, or a Tuple of `[nvec_i]`, for MultiDiscrete.
+
+    Raises:
+      UnsupportedSpaceError: for masks that do not fit the action space, and where
+        nothing else is observed.
+    """
+    if not isinstance(observation_space, spaces.Dict):
+        return None
+    if ACTION_MASK not in observation_space.spaces:
+        return None
+    sizes = choices(action_space)
+    if sizes is None:
+        raise UnsupportedSpaceError(
+            f"Observation {ACTION_MASK} needs a Discrete or MultiDiscrete action space,"
+            f" got {action_space}; rename it if it is no mask."
+        )
+    mask = observation_space[ACTION_MASK]
+    parts = [(size,) for size in sizes]
+    multiple = isinstance(action_space, spaces.MultiDiscrete)
+    if isinstance(mask, spaces.Tuple) and multiple:
+        fits = [part.shape for part in mask.spaces] == parts
+    else:
+        fits = mask.shape == (sum(sizes),)
+    if not fits:
+        tuples = f" or a Tuple of {', '.join(map(str, parts))}" if multiple else ""
+        given = mask if mask.shape is None else mask.shape
+        raise UnsupportedSpaceError(
+            f"Observation {ACTION_MASK} must have shape ({sum(sizes)},){tuples} for "
+            f"{action_space}, got {given}."
+        )
+    if len(observation_space.spaces) == 1:
+        raise UnsupportedSpaceError(
+            f"Observation space {observation_space} holds nothing but {ACTION_MASK}."
+        )
+    return sizes

@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agents.tools import external_process, spaces
+from agents.tools import checks, external_process, spaces
 
 ExternalProcess = external_process.ExternalProcess
 
@@ -166,6 +166,70 @@ class RangeNormalize(gymnasium.Wrapper):
         low, span = self._observation_range
         scaled = 2 * (np.asarray(observation) - low) / np.where(span > 0, span, 1) - 1
         return scaled.astype(np.float32)
+
+
+class ActionMask(gymnasium.Wrapper):
+    """Moves `info["action_mask"]` into the observation, where networks look for it.
+
+    Observations become `{"observation": ..., "action_mask": ...}`; those that are a
+    Dict get the key. The mask is int8, one where an action is allowed: `[n]` for
+    Discrete(n), `[sum of nvec]` for MultiDiscrete, whose parts may come as a tuple. At
+    the end of an episode, where no action follows, the info may lack it.
+
+    Raises:
+      UnsupportedSpaceError: for other action spaces, and if there is such a key.
+      EnvDataError: from `reset` and `step` if the info has no fitting mask.
+    """
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        sizes = spaces.choices(env.action_space)
+        if sizes is None:
+            raise spaces.UnsupportedSpaceError(
+                f"Action masks need a Discrete or MultiDiscrete action space, got "
+                f"{env.action_space}."
+            )
+        self._size = sum(sizes)
+        inner = env.observation_space
+        self._nested = isinstance(inner, gymnasium.spaces.Dict)
+        children = dict(inner.spaces) if self._nested else {"observation": inner}
+        if spaces.ACTION_MASK in children:
+            raise spaces.UnsupportedSpaceError(
+                f"Observation space {inner} has the key {spaces.ACTION_MASK} already."
+            )
+        children[spaces.ACTION_MASK] = gymnasium.spaces.MultiBinary(self._size)
+        self.observation_space = gymnasium.spaces.Dict(children)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._join(observation, info), info
+
+    def step(self, action: Any):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        done = terminated or truncated
+        observation = self._join(observation, info, done)
+        return observation, reward, terminated, truncated, info
+
+    def _join(self, observation: Any, info: dict, done: bool = False) -> dict:
+        """Observation with the mask of an info."""
+        mask = info.get(spaces.ACTION_MASK)
+        if mask is None and done:
+            mask = np.ones(self._size)
+        if mask is None:
+            raise checks.EnvDataError(
+                f"{type(self.unwrapped).__name__} gives no info['action_mask'], as the "
+                f"wrapper ActionMask needs (config key environment.action_mask); its "
+                f"info has {sorted(map(str, info))}."
+            )
+        mask = np.concatenate([np.atleast_1d(x) for x in spaces.flatten(mask)])
+        if mask.shape != (self._size,):
+            raise checks.EnvDataError(
+                f"{type(self.unwrapped).__name__} gives an info['action_mask'] of shape "
+                f"{list(mask.shape)}, expected [{self._size}] for {self.action_space}."
+            )
+        mask = (mask != 0).astype(np.int8)
+        children = observation if self._nested else {"observation": observation}
+        return {**children, spaces.ACTION_MASK: mask}
 
 
 class ConvertTo32Bit(gymnasium.Wrapper):

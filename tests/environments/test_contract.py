@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agents.environments import make
-from agents.tools import batch_env, mocks, processes
+from agents.tools import batch_env, mocks, processes, spaces
 
 NAMES = ("serial", "process", "workers")
 VECTOR = ("vector-NextStep", "vector-SameStep", "vector-Disabled", "vector-async")
@@ -510,3 +510,65 @@ def test_description_of_environments():
     assert found.max_length == 7
     assert found.observation_space.shape == (4,)
     assert found.action_space == gymnasium.spaces.Discrete(2)
+
+
+class Choices(mocks.MockEnvironment):
+    """Mock whose info holds a mask, which forbids all actions at the given time."""
+
+    def __init__(self, durations=(9,), nothing_at=None, action_mask=None):
+        super().__init__((2,), durations=list(durations))
+        self.action_space = gymnasium.spaces.Discrete(3)
+        self._nothing_at = nothing_at
+        assert action_mask is None  # Its own argument, which is not the reserved key.
+
+    def reset(self, **kwargs):
+        observation, _ = super().reset(**kwargs)
+        return observation, self._info()
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, self._info()
+
+    def _info(self):
+        none = self.lengths[-1] == self._nothing_at
+        return {"action_mask": np.zeros(3) if none else np.array([0, 1, 1])}
+
+
+def masked(**kwargs):
+    return {"kwargs": {**kwargs, make.ACTION_MASK: True}}
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_masks_of_infos_are_observed(backend, create):
+    batch = create(Choices, 3, backend, **masked(action_mask=None))
+    assert make.describe(Choices, **masked()).observation_space == (
+        batch.observation_space
+    )
+    for observation in (batch.reset(), batch.step(np.ones(3, int))[0]):
+        assert observation["action_mask"].tolist() == [[0, 1, 1]] * 3
+        assert observation["observation"].shape == (3, 2)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_masks_without_action_stop_the_run(backend, create):
+    batch = create(Choices, 3, backend, **masked(nothing_at=2))
+    batch.reset()
+    batch.step(np.ones(3, int))
+    with pytest.raises(batch_env.EnvDataError, match="row 0: .* allows no action"):
+        batch.step(np.ones(3, int))
+
+
+def test_masks_that_cannot_be_are_refused():
+    for backend in ("vector", "envpool"):
+        with pytest.raises(make.BackendError, match=f"{backend} cannot.*workers"):
+            make.batch("CartPole-v1", 2, backend, **masked())
+    with pytest.raises(make.BackendError, match="compiled cannot.*workers"):
+        make.describe("CartPole-v1", backend="compiled", **masked())
+    with pytest.raises(spaces.UnsupportedSpaceError, match="Discrete.*got Box"):
+        make.describe("Pendulum-v1", **masked())
+
+
+def test_limits_are_found_behind_masks():
+    assert make.describe("CartPole-v1", **masked()).max_length == 500
+    assert make.describe("CartPole-v1", 900, **masked()).max_length == 900
+    assert make.describe(Choices, 7, **masked()).max_length == 7

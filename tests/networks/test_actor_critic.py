@@ -6,7 +6,8 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import networks
-from agents.tools import config
+from agents.networks import heads
+from agents.tools import config, spaces
 
 OBSERVATION = gs.Box(-1, 1, (3,))
 ACTIONS = {"box": gs.Box(-1, 1, (2,)), "discrete": gs.Discrete(4)}
@@ -170,8 +171,144 @@ def test_nature_network_has_its_published_size():
     [
         ({"recurrent": "rnn"}, "recurrent must be"),
         ({"initializer": "x"}, "initializer"),
+        ({"continuous": "gamma"}, "continuous must be"),
     ],
 )
 def test_unknown_kinds_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         networks.NetworkConfig(**values)
+
+
+def masked_space(mask, **others):
+    others = others or {"sensors": OBSERVATION}
+    return gs.Dict({"action_mask": mask, **others})
+
+
+MASKS = {
+    "int8": (gs.Discrete(4), gs.Box(0, 1, (4,), np.int8)),
+    "binary": (gs.Discrete(4, start=3), gs.MultiBinary(4)),
+    "bool": (gs.Discrete(4), gs.Box(0, 1, (4,), bool)),
+    "uint8": (gs.Discrete(4), gs.Box(0, 1, (4,), np.uint8)),
+    "float": (gs.Discrete(4), gs.Box(0, 1, (4,), np.float32)),
+    "multi": (gs.MultiDiscrete([2, 2]), gs.Box(0, 1, (4,), np.int8)),
+    "tuple": (
+        gs.MultiDiscrete([2, 2]),
+        gs.Tuple([gs.MultiBinary(2), gs.Box(0, 1, (2,), np.float32)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("name", ["dense", "shared lstm"])
+def test_masks_of_observations_are_obeyed_and_not_seen(kind, name):
+    actions, mask = MASKS[kind]
+    config = networks.NetworkConfig(**NETWORKS[name])
+    network = networks.ActorCritic(masked_space(mask), actions, config, 0)
+    plain = networks.ActorCritic(gs.Dict({"sensors": OBSERVATION}), actions, config, 0)
+    allowed = np.array([[1, 0, 1, 1], [1, 1, 0, 1]] * 3).reshape(2, 3, 4)
+
+    def observe(allowed):
+        if kind == "tuple":
+            leaves = (
+                tf.constant(allowed[..., :2], tf.int8),
+                tf.constant(allowed[..., 2:], tf.float32),
+            )
+        else:
+            leaves = tf.constant(allowed, mask.dtype)
+        return {"action_mask": leaves, "sensors": x}
+
+    x, first = random(2, 3, 3), tf.zeros([2, 3], tf.bool)
+    state = network.initial_state(2)
+    observation = observe(allowed)
+    parameters = network.policy(observation, state, first)
+    raw = plain.policy({"sensors": x}, state, first)["logits"].numpy()
+    expected = np.where(allowed, raw, heads.FORBIDDEN)
+    np.testing.assert_allclose(parameters["logits"], expected, rtol=1e-5, atol=1e-6)
+    value = network.value(observation, state, first)
+    expected_value = plain.value({"sensors": x}, state, first)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-6)
+    for step in range(3):
+        now = tf.nest.map_structure(lambda leaf, s=step: leaf[:, s], observation)
+        single, value, state = network.step(now, state)
+        np.testing.assert_allclose(
+            single["logits"], expected[:, step], rtol=1e-4, atol=1e-5
+        )
+        np.testing.assert_allclose(value, expected_value[:, step], atol=1e-5)
+
+
+def test_masks_compile():
+    actions, mask = MASKS["tuple"]
+    config = networks.NetworkConfig(layers=(6,))
+    network = networks.ActorCritic(masked_space(mask), actions, config, 0)
+    generator = tf.random.Generator.from_seed(0, alg="philox")
+
+    @tf.function(jit_compile=True)
+    def act(observation):
+        parameters, _, _ = network.step(observation, network.initial_state(1000))
+        return network.head.distribution(parameters).sample(generator)
+
+    left, right = np.zeros([2, 1000, 2])
+    left[:, 1] = right[:, 0] = 1
+    observation = {
+        "action_mask": (tf.constant(left, tf.int8), tf.constant(right, tf.float32)),
+        "sensors": random(1000, 3),
+    }
+    np.testing.assert_array_equal(act(observation), [[1, 0]] * 1000)
+
+
+@pytest.mark.parametrize(
+    ("mask", "actions", "message"),
+    [
+        (gs.MultiBinary(3), gs.Discrete(4), r"shape \(4,\) for Discrete.*got \(3,\)"),
+        (gs.MultiBinary([1, 4]), gs.Discrete(4), r"\(4,\).*got \(1, 4\)"),
+        (gs.Discrete(4), gs.Discrete(4), r"\(4,\).*got \(\)"),
+        (gs.Tuple([gs.MultiBinary(4)]), gs.Discrete(4), r"\(4,\).*got Tuple"),
+        (
+            gs.MultiBinary(2),
+            gs.MultiDiscrete([2, 3]),
+            r"\(5,\) or a Tuple of \(2,\), \(3,\) for.*got \(2,\)",
+        ),
+        (
+            gs.Tuple([gs.MultiBinary(3), gs.MultiBinary(2)]),
+            gs.MultiDiscrete([2, 3]),
+            "or a Tuple of.*got Tuple",
+        ),
+        (gs.MultiBinary(2), gs.Box(-1, 1, (2,)), "needs a Discrete .* got Box"),
+        (gs.MultiBinary(2), gs.MultiBinary(2), "needs a Discrete"),
+        (gs.MultiBinary(2), gs.Dict({"a": gs.Discrete(2)}), "needs a Discrete"),
+    ],
+    ids=str,
+)
+def test_masks_that_do_not_fit_are_refused(mask, actions, message):
+    config = networks.NetworkConfig(layers=(6,))
+    with pytest.raises(spaces.UnsupportedSpaceError, match=message) as caught:
+        networks.ActorCritic(masked_space(mask), actions, config, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mask_alone_is_no_observation():
+    space = gs.Dict({"action_mask": gs.MultiBinary(4)})
+    with pytest.raises(spaces.UnsupportedSpaceError, match="nothing but action_mask"):
+        networks.ActorCritic(space, gs.Discrete(4), networks.NetworkConfig(), 0)
+
+
+def test_masks_below_the_top_are_features():
+    """Only the top level names masks; elsewhere the key is a name like others."""
+    space = gs.Dict({"inner": gs.Dict({"action_mask": gs.Box(0, 1, (4,))})})
+    config = networks.NetworkConfig(layers=(6,))
+    network = networks.ActorCritic(space, gs.Discrete(4), config, 0)
+    observation = {"inner": {"action_mask": tf.zeros([2, 4])}}
+    parameters, _, _ = network.step(observation, network.initial_state(2))
+    assert (parameters["logits"].numpy() > heads.FORBIDDEN).all()
+
+
+@pytest.mark.parametrize("continuous", ["tanh_normal", "beta"])
+def test_squashed_policies_of_sequences_equal_step_by_step(continuous):
+    config = networks.NetworkConfig(layers=(6,), continuous=continuous)
+    network = networks.ActorCritic(OBSERVATION, ACTIONS["box"], config, 0)
+    x, first = random(2, 3, 3), tf.zeros([2, 3], tf.bool)
+    sequence = network.policy(x, network.initial_state(2), first)
+    for step in range(3):
+        parameters, _, _ = network.step(x[:, step], network.initial_state(2))
+        for key, expected in parameters.items():
+            np.testing.assert_allclose(sequence[key][:, step], expected, atol=1e-5)

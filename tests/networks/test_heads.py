@@ -244,3 +244,158 @@ def test_seed_decides_the_weights():
     first, again, other = (make(space, seed)(features) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first["logits"], again["logits"])
     assert not np.allclose(first["logits"], other["logits"])
+
+
+@pytest.mark.parametrize("continuous", ["tanh_normal", "beta"])
+@pytest.mark.parametrize(
+    "space",
+    [
+        ASYMMETRIC,
+        gs.Box(-1, 1, (2, 3)),
+        gs.Box(-1, 1, ()),
+        gs.Box(-2.5, 2.5, (1,), np.float64),
+    ],
+    ids=str,
+)
+def test_squashed_actions_reach_the_bounds_and_stay_inside(continuous, space):
+    head = make(space, continuous=continuous, initial_std=0.5, output_scale=100.0)
+    sample, action = delivered(head)
+    spec = spaces.spec(space)
+    assert action.shape == (500, *spec.shape)
+    assert action.dtype == spec.dtype
+    assert sample.shape[1:] == head.sample_spec.shape
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    assert (action >= low).numpy().all()
+    assert (action <= high).numpy().all()
+    parameters = head(tf.zeros([7, 4]))
+    assert set(parameters) == set(head.parameter_specs)
+    for name, expected in head.parameter_specs.items():
+        assert parameters[name].shape == (7, *expected.shape)
+        assert parameters[name].dtype == expected.dtype
+    log_prob = head.distribution(head(tf.zeros([500, 4]))).log_prob(sample)
+    assert np.isfinite(log_prob).all()
+
+
+def test_squashed_samples_are_scaled_to_the_bounds():
+    expected = [[-1, 0, 5], [1, 0.05, 252.5], [3, 0.1, 500], [2, 0.075, 376.25]]
+    unit = np.array([-1, 0, 1, 0.5], np.float32)[:, None] * np.ones(3, np.float32)
+    pre = tf.constant(np.arctanh(unit.clip(-1 + 1e-7, 1 - 1e-7)), tf.float32)
+    tanh = make(ASYMMETRIC, continuous="tanh_normal")
+    np.testing.assert_allclose(tanh.action(pre), expected, rtol=1e-5, atol=1e-5)
+    far = tf.constant([[-20.0] * 3, [20.0] * 3, [-1e30] * 3, [1e30] * 3])
+    corners = [ASYMMETRIC.low, ASYMMETRIC.high] * 2
+    np.testing.assert_array_equal(tanh.action(far), corners)
+    beta = make(ASYMMETRIC, continuous="beta")
+    np.testing.assert_allclose(beta.action((unit + 1) / 2), expected, rtol=1e-5)
+
+
+def test_initial_deviation_of_squashed_actions():
+    features = tf.random.stateless_normal([20_000, 4], [0, 0])
+    generator = tf.random.Generator.from_seed(0, alg="philox")
+    for continuous, std, expected in [
+        ("beta", 0.2, 0.2),
+        ("beta", 0.5, 0.5),
+        ("beta", 0.6, 0.56),  # At most about that of the uniform distribution.
+        ("tanh_normal", 0.2, 0.19),
+    ]:
+        head = make(
+            gs.Box(-1, 1, (1,)),
+            continuous=continuous,
+            initial_std=std,
+            output_scale=1e-6,
+        )
+        action = head.action(head.distribution(head(features)).sample(generator))
+        np.testing.assert_allclose(np.std(action), expected, atol=0.01)
+
+
+def test_mean_of_tanh_normal_has_no_activation():
+    features = 1e3 * tf.random.stateless_normal([50, 4], [0, 0])
+    head = make(gs.Box(-1, 1, (1,)), continuous="tanh_normal", mean_activation="tanh")
+    assert np.abs(head(features)["mean"]).max() > 1
+
+
+@pytest.mark.parametrize("continuous", ["tanh_normal", "beta"])
+@pytest.mark.parametrize(
+    "space",
+    [
+        gs.Box(-np.inf, np.inf, (2,)),
+        gs.Box(0.0, np.inf, (2,)),
+        gs.Box(-np.finfo(np.float32).max, np.finfo(np.float32).max, (2,)),
+        gs.Dict({"a": gs.Discrete(2), "b": gs.Box(-np.inf, 1, (1,))}),
+    ],
+    ids=str,
+)
+def test_squashed_actions_need_bounds(continuous, space):
+    with pytest.raises(spaces.UnsupportedSpaceError, match="not bounded.*'normal'"):
+        make(space, continuous=continuous)
+
+
+def test_boxes_as_large_as_their_dtype_count_as_unbounded():
+    limit = np.finfo(np.float32).max
+    head = make(gs.Box(-limit, limit, (1,)))
+    np.testing.assert_array_equal(head.action(tf.constant([[3.5]])), [[3.5]])
+
+
+def test_leaves_of_nested_actions_are_squashed_too():
+    head = make(NESTED, continuous="beta")
+    sample, action = delivered(head, rows=6)
+    assert (sample[2].numpy() > 0).all()
+    assert (sample[2].numpy() < 1).all()
+    assert np.abs(action["b"][1]).max() <= 1
+
+
+def test_masked_actions_are_impossible():
+    head = make(gs.Discrete(5), output_scale=3.0)
+    features = tf.random.stateless_normal([10_000, 4], [0, 0])
+    allowed = np.array([True, False, True, True, False])
+    logits = head(features)["logits"]
+    parameters = heads.masked({"logits": logits}, tf.constant(allowed))
+    made = head.distribution(parameters)
+    generator = tf.random.Generator.from_seed(0, alg="philox")
+    assert set(made.sample(generator).numpy()) == {0, 2, 3}
+    assert set(made.mode().numpy()) <= {0, 2, 3}
+    rest = head.distribution({"logits": logits.numpy()[:, allowed]})
+    np.testing.assert_allclose(made.entropy(), rest.entropy(), rtol=1e-5, atol=1e-6)
+    for action, index in ((0, 0), (2, 1), (3, 2)):
+        ours, theirs = (
+            d.log_prob(tf.fill([10_000], tf.constant(i, tf.int64)))
+            for d, i in ((made, action), (rest, index))
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    gone = made.log_prob(tf.fill([10_000], tf.constant(1, tf.int64)))
+    np.testing.assert_array_equal(np.exp(gone), 0)
+
+
+@pytest.mark.parametrize("space", [gs.Discrete(5), gs.MultiDiscrete([3, 2])])
+def test_masked_logits_get_no_gradient(space):
+    head = make(space, output_scale=3.0)
+    allowed = tf.constant([True, False, True, True, False])
+    logits = tf.Variable(head(tf.random.stateless_normal([6, 4], [0, 0]))["logits"])
+    other = heads.masked({"logits": tf.reverse(logits, [0])}, allowed)
+    with tf.GradientTape(persistent=True) as tape:
+        made = head.distribution(heads.masked({"logits": logits}, allowed))
+        values = {
+            "log_prob": made.log_prob(made.mode()),
+            "entropy": made.entropy(),
+            "kl": made.kl(head.distribution(other)),
+            "reverse kl": head.distribution(other).kl(made),
+        }
+    for name, value in values.items():
+        gradient = tape.gradient(value, logits).numpy()
+        assert np.isfinite(gradient).all()
+        np.testing.assert_array_equal(gradient[:, ~allowed.numpy()], 0, name)
+        # Where one value is left, as for the second number, nothing is to learn.
+        assert np.abs(gradient[:, [0, 2]]).max() > 0
+
+
+def test_divergence_of_masked_distributions_is_that_of_the_rest():
+    head = make(gs.Discrete(4))
+    rng = np.random.default_rng(0)
+    p, q = (rng.normal(0, 2, (5, 4)).astype(np.float32) for _ in range(2))
+    allowed = tf.constant([[True, False, True, True]] * 5)
+    masked = [
+        head.distribution(heads.masked({"logits": tf.constant(x)}, allowed))
+        for x in (p, q)
+    ]
+    rest = [head.distribution({"logits": x[:, [0, 2, 3]]}) for x in (p, q)]
+    np.testing.assert_allclose(masked[0].kl(masked[1]), rest[0].kl(rest[1]), rtol=1e-4)

@@ -93,3 +93,27 @@ def test_single_leaf_needs_no_structure():
     result = observations(data)
     half = 0.5**0.5
     np.testing.assert_allclose(result, [[-half, -half], [half, half]], rtol=1e-6)
+
+
+def test_action_masks_are_neither_normalized_nor_counted():
+    children = {"action_mask": gs.Box(0, 1, (3,)), "speed": gs.Box(-1, 1, (2,))}
+    nested = gs.Dict({"inner": gs.Dict(children)})
+    parts = gs.Tuple([gs.Box(0, 1, (2,)), gs.Box(0, 1, (1,))])
+    for mask in (children["action_mask"], parts):
+        space = gs.Dict({**children, "action_mask": mask})
+        observations = preprocessing.Observations(spaces.spec(space), True)
+        assert len(observations.persistent) == 1
+        rng = np.random.default_rng(0)
+        data = spaces.transform(
+            lambda spec, rng=rng: tf.constant(rng.uniform(size=[9, *spec.shape])),
+            spaces.spec(space),
+        )
+        data = tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), data)
+        observations.update(data, tf.ones([9], tf.bool))
+        result = observations(data)
+        tf.nest.map_structure(
+            np.testing.assert_array_equal, result["action_mask"], data["action_mask"]
+        )
+        assert (result["speed"] != data["speed"]).numpy().all()
+    observations = preprocessing.Observations(spaces.spec(nested), True)
+    assert len(observations.persistent) == 2

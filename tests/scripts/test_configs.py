@@ -94,3 +94,11 @@ def test_halves_need_an_even_number_of_agents():
         assert not runs.in_halves(dataclasses.replace(environment, **change))
     few = dataclasses.replace(environment, num_agents=2, action_lag=True)
     assert runs.in_halves(few)
+
+
+def test_action_mask_is_no_argument_of_the_environment():
+    environment = experiment.Environment(id="x", kwargs={"action_mask": 1})
+    assert environment.arguments == {"action_mask": 1}
+    environment = dataclasses.replace(environment, action_mask=True)
+    assert environment.arguments == {"action_mask": 1, make.ACTION_MASK: True}
+    assert environment.kwargs == {"action_mask": 1}

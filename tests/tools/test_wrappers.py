@@ -11,7 +11,8 @@ import psutil
 import pytest
 from gymnasium import spaces
 
-from agents.tools import mocks, processes, wrappers
+from agents.tools import checks, mocks, processes, wrappers
+from agents.tools.spaces import UnsupportedSpaceError
 
 pytestmark = pytest.mark.timeout(30)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -287,3 +288,87 @@ def test_new_environments_pass_through_old_gym():
     np.testing.assert_array_equal(env.reset(seed=5)[0], expected)
     assert len(env.step(0)) == 5
     assert env.observation_space is inner.observation_space
+
+
+class Masked(gymnasium.Env):
+    """Gives the infos that it is told to; episodes end by action 1."""
+
+    def __init__(self, infos, action_space=None, observation_space=None):
+        self.infos = iter(infos)
+        self.action_space = action_space or spaces.Discrete(3, start=1)
+        self.observation_space = observation_space or spaces.Box(-1, 1, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), next(self.infos)
+
+    def step(self, action):
+        done = bool(np.all(action == 1))
+        return self.observation_space.sample(), 1.0, done, False, next(self.infos)
+
+
+def test_action_mask_of_taxi():
+    """Whose info tells which of its six actions have an effect."""
+    name = next(x for x in ("Taxi-v4", "Taxi-v3") if x in gymnasium.registry)
+    plain, env = gymnasium.make(name), wrappers.ActionMask(gymnasium.make(name))
+    assert set(env.observation_space.spaces) == {"observation", "action_mask"}
+    assert env.observation_space["observation"] == plain.observation_space
+    random = np.random.default_rng(0)
+    observation, info = plain.reset(seed=5)
+    ours, _ = env.reset(seed=5)
+    for _ in range(30):
+        assert env.observation_space.contains(ours)
+        assert ours["observation"] == observation
+        np.testing.assert_array_equal(ours["action_mask"], info["action_mask"])
+        action = int(random.choice(np.flatnonzero(ours["action_mask"])))
+        observation, *rest, info = plain.step(action)
+        ours, *others, _ = env.step(action)
+        assert others == rest
+
+
+def test_action_mask_joins_other_observations():
+    inner = spaces.Dict(a=spaces.Discrete(3), b=spaces.MultiBinary(2))
+    infos = [{"action_mask": mask} for mask in ([True, False, True], [0.0, 0.5, 0.0])]
+    env = wrappers.ActionMask(Masked(infos, observation_space=inner))
+    assert set(env.observation_space.spaces) == {"a", "b", "action_mask"}
+    for observation, expected in (
+        (env.reset()[0], [1, 0, 1]),
+        (env.step(2)[0], [0, 1, 0]),
+    ):
+        assert env.observation_space.contains(observation)
+        assert observation["action_mask"].dtype == np.int8
+        assert observation["action_mask"].tolist() == expected
+
+
+def test_action_mask_of_several_actions():
+    parts = (np.array([1, 0], np.int8), np.array([0, 1, 1], np.int8))
+    infos = [{"action_mask": parts}, {"action_mask": np.concatenate(parts)}]
+    env = wrappers.ActionMask(Masked(infos, spaces.MultiDiscrete([2, 3])))
+    assert env.reset()[0]["action_mask"].tolist() == [1, 0, 0, 1, 1]
+    assert env.step(np.array([0, 1]))[0]["action_mask"].tolist() == [1, 0, 0, 1, 1]
+
+
+def test_action_mask_may_lack_where_no_action_follows():
+    env = wrappers.ActionMask(Masked([{"action_mask": np.ones(3)}, {}]))
+    env.reset()
+    assert env.step(1)[0]["action_mask"].tolist() == [1, 1, 1]
+
+
+def test_action_mask_must_be_in_the_info_and_fit():
+    with pytest.raises(checks.EnvDataError, match=r"Masked gives no .*has \['other'\]"):
+        wrappers.ActionMask(Masked([{"other": 1}])).reset()
+    env = wrappers.ActionMask(Masked([{"action_mask": np.ones(3)}, {}]))
+    env.reset()
+    with pytest.raises(checks.EnvDataError, match="Masked gives no"):
+        env.step(2)
+    for wrong, shape in ((np.ones(4), r"\[4\]"), (np.ones([1, 3]), r"\[1, 3\]")):
+        env = wrappers.ActionMask(Masked([{"action_mask": wrong}]))
+        with pytest.raises(checks.EnvDataError, match=shape + r".*expected \[3\]"):
+            env.reset()
+
+
+def test_action_mask_needs_choices_and_a_free_key():
+    with pytest.raises(UnsupportedSpaceError, match="Discrete.*got Box"):
+        wrappers.ActionMask(Masked([], spaces.Box(-1, 1, (2,))))
+    taken = spaces.Dict(action_mask=spaces.MultiBinary(3))
+    with pytest.raises(UnsupportedSpaceError, match="already"):
+        wrappers.ActionMask(Masked([], observation_space=taken))
