@@ -303,6 +303,10 @@ class PolicyGradient(algorithm.Algorithm):
         items = tf.nest.map_structure(chunks, items)
         items["first"] &= tf.range(self._chunk) > 0  # The stored state is reset there.
         items["state"] = tf.nest.map_structure(lambda x: chunks(x)[:, 0], data["state"])
+        if "kl" in self.optimizer.needs:  # Some episodes began before other updates.
+            items["before"] = self.network.policy(
+                items["observation"], items["state"], items["first"]
+            )
         value = self.network.value(items["observation"], items["state"], items["first"])
         value = tf.reshape(value, [rows, length])
         reward = data["reward"]
@@ -350,15 +354,19 @@ class PolicyGradient(algorithm.Algorithm):
         return loss, {"value_loss": loss}
 
     def kl(self, items: dict[str, Any], local: bool = False) -> tf.Tensor:
-        """Mean divergence of the present policy from the one that acted, in nats.
+        """Mean divergence of the present policy from an older one, in nats.
 
-        If local, from the present one held fixed: zero, with the Fisher information as
-        its Hessian.
+        That is the one before the update, if optimizers limit the divergence, else the
+        one that acted. If local, it is the present one held fixed: the divergence is
+        zero then, with the Fisher information as its Hessian.
         """
+        head = self.network.head
         old, new = self.policies(items)
         if local:
             fixed = tf.nest.map_structure(tf.stop_gradient, new.parameters)
-            old = self.network.head.distribution(fixed)
+            old = head.distribution(fixed)
+        elif "before" in items:
+            old = head.distribution(items["before"])
         return mean(old.kl(new), items["mask"])
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:

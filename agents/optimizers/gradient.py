@@ -1,12 +1,23 @@
 """Gradient descent by any Keras optimizer."""
 
+import inspect
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import schedules
+from agents.tools import config, schedules
+
+OPTIMIZERS = {
+    name.lower(): value
+    for name, value in vars(keras.optimizers).items()
+    if inspect.isclass(value)
+    and issubclass(value, keras.optimizers.Optimizer)
+    and value is not keras.optimizers.Optimizer
+    and "learning_rate" in inspect.signature(value).parameters
+}
+"""Keras optimizers by their name in lower case; those around others have no rate."""
 
 
 class Gradient(optimizer_.Optimizer):
@@ -36,8 +47,11 @@ class Gradient(optimizer_.Optimizer):
         """
         super().__init__()
         if isinstance(optimizer, str):
-            optimizer = keras.optimizers.get({"class_name": optimizer, "config": {}})
-            optimizer = type(optimizer)(**options)
+            name = optimizer.lower()
+            if name not in OPTIMIZERS:
+                hint = config.did_you_mean(name, OPTIMIZERS)
+                raise ValueError(f"optimizer {optimizer!r} is unknown; {hint}")
+            optimizer = OPTIMIZERS[name](**options)
         self.optimizer = optimizer
         self._learning_rate = learning_rate
         self._clip_norm = clip_norm

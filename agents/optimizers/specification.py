@@ -1,12 +1,9 @@
 """Optimizers from nested configs."""
 
-import contextlib
 import inspect
 import typing
 from collections.abc import Collection
 from typing import Any
-
-import keras
 
 from agents.optimizers import (
     clipped,
@@ -34,13 +31,7 @@ TYPES = {
     "synchronization": synchronization.Synchronization,
 }
 """Optimizers by the `type` of their config."""
-GRADIENTS = {
-    name.lower(): value
-    for name, value in vars(keras.optimizers).items()
-    if inspect.isclass(value)
-    and issubclass(value, keras.optimizers.Optimizer)
-    and value not in (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
-}
+GRADIENTS = gradient.OPTIMIZERS
 """Keras optimizers by their name in lower case, which is a `type` too."""
 
 
@@ -101,7 +92,7 @@ def _create(spec: Any, path: str) -> optimizer_.Optimizer:
             typing.get_type_hints(gradient.Gradient.__init__),
         )
         hints = {**_keras_options(GRADIENTS[kind]), **hints}
-        options = {**options, "optimizer": kind}
+        del hints["optimizer"]
     else:
         hint = config.did_you_mean(kind, [*TYPES, *GRADIENTS])
         raise config.ConfigError(f"config key '{path}.type' is {kind!r}; {hint}")
@@ -109,7 +100,7 @@ def _create(spec: Any, path: str) -> optimizer_.Optimizer:
         hints.pop(key, None)
     if "parts" in hints:
         hints = dict.fromkeys(options, hints["parts"])
-    arguments = {}
+    arguments = {"optimizer": kind} if kind in GRADIENTS else {}
     for key, value in options.items():
         if key not in hints:
             raise config.ConfigError(
@@ -127,14 +118,18 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     """Value of an option, or the optimizer that it describes."""
     if hint is optimizer_.Optimizer:
         return _create(value, path)
-    if hint is Any and isinstance(value, str):  # YAML 1.1 leaves 1e-4 as text.
-        with contextlib.suppress(ValueError):
-            return float(value)
     return config.convert(hint, value, path)
 
 
 def _keras_options(cls: type) -> dict[str, Any]:
-    """Options of a Keras optimizer, of any type."""
-    names = inspect.signature(cls.__init__).parameters
-    left_out = ("self", "kwargs", "learning_rate", "name", "clipnorm")
-    return {name: Any for name in names if name not in left_out}
+    """Options of a Keras optimizer, and their types, which their defaults tell."""
+    left_out = ("kwargs", "learning_rate", "name", "clipnorm")
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if name not in left_out
+    }
+    return {
+        name: int | float | None if default is None else type(default)
+        for name, default in defaults.items()
+    }

@@ -42,9 +42,7 @@ def test_norm_is_limited_and_the_direction_kept(move, seed):
     new = variable.numpy() - old
     assert np.linalg.norm(new) <= 1 + 1e-5
     size = min(np.linalg.norm(change), 1.0)
-    np.testing.assert_allclose(
-        new, change / np.linalg.norm(change) * size, 1e-3, 1e-6
-    )
+    np.testing.assert_allclose(new, change / np.linalg.norm(change) * size, 1e-3, 1e-6)
 
 
 def test_short_steps_are_unchanged_bit_for_bit(compiled, move):

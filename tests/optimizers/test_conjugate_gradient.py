@@ -107,7 +107,7 @@ def test_residual_is_the_truth(iterations, dtype):
         np.zeros([3, 3]),
         -np.eye(3),
         np.diag([1.0, 0.0, 2.0]),
-        np.diag([1.0, -1.0, 2.0]),  # The first curvatures are 2 / 3 and negative.
+        np.diag([1.0, -1.0, 2.0]),
         np.diag([1.0, -1.0, 0.0]),  # The first curvature is zero.
         np.diag([1e-30, 1.0, 1e10]),
         np.ones([3, 3]),
@@ -121,11 +121,15 @@ def test_is_finite_for_matrices_that_are_not_definite(matrix, dtype):
         assert np.isfinite(residual)
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize("seed", range(5))
-def test_is_finite_for_random_singular_matrices(seed):
+def test_random_singular_matrices(seed, dtype):
     rng = np.random.default_rng(seed)
-    half = rng.normal(size=[8, 3])
-    signs = rng.choice([-1, 1], 3) if seed % 2 else 1
-    x, residual, _ = solve(half * signs @ half.T, half @ [1, 2, 3], 50, 1e-12)
-    assert np.isfinite(x).all()
-    assert np.isfinite(residual)
+    half, signs = rng.normal(size=[8, 3]), rng.choice([-1.0, 1.0], 3)
+    # There is a solution for the first target, and none for the second.
+    for target in (half @ [1, 2, 3], np.ones(8)):
+        x, residual, _ = solve(half @ half.T, target, 50, 1e-12, dtype)
+        error = np.linalg.norm(target - half @ half.T @ x) / np.linalg.norm(target)
+        np.testing.assert_allclose(residual, error, 1e-2, 1e-4)
+        x, residual, _ = solve(half * signs @ half.T, target, 50, 1e-12, dtype)
+        assert np.isfinite([*x, residual]).all()

@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 from agents import optimizers
+from agents.tools import schedules
 
 
-def make(values=(3.0, 4.0), rate=0.5, clip_norm=None, block=None, kind="sgd"):
-    kinds = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam}
+def make(values=(3.0, 4.0), rate=0.5, kind="sgd", **options):
     variables = [keras.Variable(tf.constant([value])) for value in values]
-    return variables, optimizers.Gradient(
-        kinds[kind](rate), variables, clip_norm, block
-    )
+    optimizer = optimizers.Gradient(kind, rate, **options)
+    optimizer.build(variables)
+    return variables, optimizer
 
 
 def loss_for(variables):
@@ -40,42 +40,71 @@ def numbers(variables):
     return [float(variable.value[0]) for variable in variables]
 
 
-def test_step_by_hand():
+def test_step_by_hand(compiled):
     variables, optimizer = make()
-    metrics, norm = optimizer.step(loss_for(variables), items([[3, 4], [3, -12]]))
+
+    @compiled
+    def step(items):
+        return optimizer.step(loss_for(variables), variables, items=items)
+
+    metrics = step(items([[3, 4], [3, -12]]))
     # Gradient is the mean item, [3, -4].
-    assert float(norm) == 5
     assert numbers(variables) == [1.5, 6]
-    assert {k: float(v) for k, v in metrics.items()} == {"loss": -7, "double": -14}
+    assert {k: float(v) for k, v in metrics.items()} == {
+        **{"loss": -7, "double": -14},
+        **{"gradient_norm": 5, "learning_rate": 0.5},
+    }
+
+
+@pytest.mark.parametrize("name", ["sgd", "SGD", keras.optimizers.SGD()])
+def test_keras_optimizers_and_their_names(name):
+    variables, optimizer = make(kind=name)
+    optimizer.step(loss_for(variables), variables, items=items([[3, -4]]))
+    assert numbers(variables) == [1.5, 6]
+
+
+def test_options_of_keras_optimizers():
+    variables, optimizer = make(rate=1.0, momentum=0.5)
+    for _ in range(3):
+        optimizer.step(loss_for(variables), variables, items=items([[1, -1]]))
+    velocity = 1 + 1.5 + 1.75
+    assert numbers(variables) == [3 - velocity, 4 + velocity]
 
 
 def test_gradients_are_clipped_by_their_global_norm():
     variables, optimizer = make(clip_norm=1.0)
-    _, norm = optimizer.step(loss_for(variables), items([[3, -4]]))
-    assert float(norm) == 5  # That before clipping.
+    loss_fn = loss_for(variables)
+    metrics = optimizer.step(loss_fn, variables, items=items([[3, -4]]))
+    assert float(metrics["gradient_norm"]) == 5  # That before clipping.
     np.testing.assert_allclose(numbers(variables), [3 - 0.3, 4 + 0.4], rtol=1e-6)
     variables, optimizer = make(clip_norm=10.0)
-    optimizer.step(loss_for(variables), items([[3, -4]]))
+    optimizer.step(loss_for(variables), variables, items=items([[3, -4]]))
     assert numbers(variables) == [1.5, 6]
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("block", [1, 2, 5, 100])
 @pytest.mark.parametrize("graph", [False, True])
 def test_blocks_add_up_to_the_whole(block, graph):
     rng = np.random.default_rng(0)
     x = rng.normal(size=[5, 4, 2])
     mask = rng.random([5, 4]) < 0.6
     mask[1] = False  # One item has no valid step at all.
-    results = []
-    for size in (None, block):
+
+    def run(size):
         variables, optimizer = make(clip_norm=0.5, block=size)
-        step = optimizer.step
+
+        def step(items):
+            return optimizer.step(loss_for(variables), variables, items=items)
+
         if graph:
-            step = tf.function(optimizer.step, autograph=False)
-        metrics, norm = step(loss_for(variables), items(x, mask))
-        metrics = [float(metrics[name]) for name in sorted(metrics)]
-        results.append([*numbers(variables), float(norm), *metrics])
-    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+            step = tf.function(step, autograph=False)
+        metrics = step(items(x, mask))
+        return [
+            *numbers(variables),
+            *(float(metrics[name]) for name in sorted(metrics)),
+        ]
+
+    np.testing.assert_allclose(run(block), run(None), rtol=1e-5)
 
 
 def test_loss_is_the_mean_of_those_of_the_blocks():
@@ -88,26 +117,31 @@ def test_loss_is_the_mean_of_those_of_the_blocks():
         return variables[0].value[0] * mean**2, {"square": mean**2}
 
     x = np.array([1.0, 2, 3, 999, 5])[:, None]
-    metrics, norm = optimizer.step(loss_fn, items(x, [1, 1, 1, 0, 1]))
+    metrics = optimizer.step(loss_fn, variables, items=items(x, [1, 1, 1, 0, 1]))
     # The blocks are 1, 2 and 3 and 5.
     expected = (2 * 1.5**2 + 1 * 3.0**2 + 1 * 5.0**2) / 4
     np.testing.assert_allclose(metrics["square"], expected)
-    np.testing.assert_allclose(norm, expected)
+    np.testing.assert_allclose(metrics["gradient_norm"], expected)
     np.testing.assert_allclose(numbers(variables), [-expected])
 
 
-def test_learning_rate_can_be_changed_in_the_graph():
-    variables, optimizer = make()
+def test_learning_rate_can_be_scheduled_in_the_graph():
+    rate = schedules.Schedule("linear", 1.0, 0.0, 4)
+    variables, optimizer = make(rate=rate)
 
     @tf.function(autograph=False)
-    def step(rate):
-        optimizer.set_learning_rate(rate)
-        return optimizer.step(loss_for(variables), items([[3, -4]]))
+    def step(steps):
+        optimizer.schedule(steps)
+        return optimizer.step(
+            loss_for(variables), variables, items=items([[3.0, -4.0]])
+        )
 
-    step(tf.constant(0.0))
+    assert float(step(tf.constant(4, tf.int64))["learning_rate"]) == 0
     assert numbers(variables) == [3, 4]
-    step(tf.constant(1.0, tf.float64))
-    assert numbers(variables) == [0, 8]
+    assert float(step(tf.constant(3, tf.int64))["learning_rate"]) == 0.25
+    assert numbers(variables) == [2.25, 5]
+    step(tf.constant(0, tf.int64))
+    assert numbers(variables) == [-0.75, 9]
 
 
 def test_adam_equals_its_definition():
@@ -115,7 +149,7 @@ def test_adam_equals_its_definition():
     mean, square, expected = np.zeros(2), np.zeros(2), np.array([3.0, 4.0])
     for step in range(1, 6):
         gradient = np.array([step, -3.0])
-        optimizer.step(loss_for(variables), items([gradient]))
+        optimizer.step(loss_for(variables), variables, items=items([gradient]))
         mean = 0.9 * mean + 0.1 * gradient
         square = 0.999 * square + 0.001 * gradient**2
         corrected = mean / (1 - 0.9**step), square / (1 - 0.999**step)
@@ -126,7 +160,7 @@ def test_adam_equals_its_definition():
 def test_slots_exist_before_the_first_step_and_survive_a_checkpoint(tmp_path):
     variables, optimizer = make(kind="adam")
     count = len(optimizer.optimizer.variables)
-    optimizer.step(loss_for(variables), items([[3, -4]]))
+    optimizer.step(loss_for(variables), variables, items=items([[3, -4]]))
     assert len(optimizer.optimizer.variables) == count
     path = tf.train.Checkpoint(x=optimizer).write(str(tmp_path / "x"))
     others, other = make(kind="adam")
@@ -138,8 +172,8 @@ def test_slots_exist_before_the_first_step_and_survive_a_checkpoint(tmp_path):
     for variable, value in zip(others, numbers(variables), strict=True):
         variable.assign([value])
     for _ in range(2):
-        optimizer.step(loss_for(variables), items([[1, 2]]))
-        other.step(loss_for(others), items([[1, 2]]))
+        optimizer.step(loss_for(variables), variables, items=items([[1, 2]]))
+        other.step(loss_for(others), others, items=items([[1, 2]]))
         assert numbers(variables) == numbers(others)
 
 
@@ -151,6 +185,21 @@ def test_moves_its_own_variables_only():
         loss, metrics = loss_for(variables)(items)
         return loss * stranger.value[0], metrics
 
-    optimizer.step(loss_fn, items([[3, -4]]))
+    optimizer.step(loss_fn, variables, items=items([[3, -4]]))
     assert numbers([stranger]) == [2]
     assert numbers(variables) == [0, 8]
+
+
+def test_variables_that_the_loss_does_not_depend_on_stay():
+    variables, optimizer = make()
+    loss_fn = loss_for(variables[:1])
+    optimizer.step(loss_fn, variables, items=items([[3, -4]]))
+    assert numbers(variables) == [1.5, 4]
+
+
+def test_apply_moves_by_given_gradients():
+    variables, optimizer = make(clip_norm=1.0)
+    metrics = optimizer.apply([tf.constant([0.0]), tf.constant([4.0])], variables)
+    assert set(metrics) == set(optimizer.metric_names)
+    assert float(metrics["gradient_norm"]) == 4
+    assert numbers(variables) == [3, 3.5]

@@ -13,16 +13,19 @@ SEED = tf.constant([1, 2])
 def run(count, epochs, size, seed=SEED, mode="dynamic"):
     """Items of every step, in order, and the returned metrics."""
     seen, variable = [], keras.Variable([0.0])
-    optimizer = optimizers.Minibatch(optimizers.Gradient("sgd"), epochs, size)
+    optimizer = optimizers.Minibatch(optimizers.Gradient("sgd", 1.0), epochs, size)
     optimizer.build([variable])
 
-    def record(*arrays):
+    def record(number, *arrays):
+        assert number == -len(seen)  # Every step waits for the one before.
         seen.append([array.tolist() for array in arrays])
+        return np.float32(1)
 
     def loss_fn(items):
-        tf.numpy_function(record, [items["x"], *items["y"]], [])
+        inputs = [variable.value[0], items["x"], *items["y"]]
+        one = tf.numpy_function(record, inputs, tf.float32)
         mean = tf.reduce_mean(items["x"])
-        return 0.0 * variable.value[0], {"mean": mean, "one": tf.constant(1.0)}
+        return one * variable.value[0], {"mean": mean, "one": tf.constant(1.0)}
 
     def steps(x, seed):
         items = {"x": x, "y": (x[:, None] * [1.0, -1.0],)}
@@ -43,7 +46,6 @@ def run(count, epochs, size, seed=SEED, mode="dynamic"):
         (12, 4, [4, 4, 4]),
         (13, 4, [4, 4, 4, 1]),
         (7, 10, [7]),
-        (10, 10, [10]),
         (5, 1, [1] * 5),
         (1, 3, [1]),
         (6, None, [6]),
@@ -61,7 +63,7 @@ def test_every_item_is_used_once_per_epoch(count, size, sizes, mode):
     assert metrics["one"] == pytest.approx(1, rel=1e-6)
     expected = np.mean([np.mean(x) for x, _ in seen])
     assert metrics["mean"] == pytest.approx(expected, rel=1e-5)
-    assert metrics["learning_rate"] == pytest.approx(1e-3, rel=1e-5)
+    assert metrics["learning_rate"] == pytest.approx(1, rel=1e-6)
 
 
 def test_order_is_new_in_every_epoch_and_decided_by_the_seed():
@@ -105,7 +107,7 @@ def test_steps_happen_one_after_the_other(compiled):
     np.testing.assert_allclose(metrics["before"], np.mean(values[:-1]), 1e-5)
 
 
-@pytest.mark.parametrize("size", [3, 7, 20, None])
+@pytest.mark.parametrize("size", [3, 20, None])
 def test_compiled_steps_are_the_same(size):
     results = []
     for jit in (False, True):

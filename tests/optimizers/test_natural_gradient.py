@@ -155,14 +155,16 @@ def test_few_iterations_keep_the_divergence():
     assert float(metrics["cg_residual"]) > 0.1
 
 
-@pytest.mark.parametrize("factor", [0.0, np.nan, np.inf])
-def test_bad_gradients_leave_the_variables_untouched(compiled, factor):
+def test_bad_gradients_leave_the_variables_untouched(compiled):
     variables, point, _, kl = quadratic()
     optimizer = optimizers.NaturalGradient()
-    loss_fn = lambda items: (factor * tf.reduce_sum(point()), {})  # noqa: E731
-    step = compiled(lambda: optimizer.step(loss_fn, variables, kl=kl))
-    step()
-    np.testing.assert_array_equal(point(), START)
+    loss_fn = lambda factor: (factor * tf.reduce_sum(point()), {})  # noqa: E731
+    step = compiled(lambda x: optimizer.step(loss_fn, variables, items=x, kl=kl))
+    for factor in (0.0, np.nan, np.inf):
+        step(tf.constant(factor))
+        np.testing.assert_array_equal(point(), START)
+    step(tf.constant(1.0))
+    assert (point() != START).numpy().all()
 
 
 def test_divergence_that_is_not_finite_leaves_the_variables_untouched():
@@ -175,7 +177,7 @@ def test_divergence_that_is_not_finite_leaves_the_variables_untouched():
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
     ("fraction", "count", "size"),
-    [(0.25, 12, 3), (0.5, 7, 4), (0.25, 10, 3), (0.01, 12, 1), (1.0, 12, 12)],
+    [(0.25, 12, 3), (0.25, 10, 3), (0.01, 12, 1), (1.0, 12, 12)],
 )
 def test_subsampling_is_for_the_fisher_product_only(fraction, count, size, dynamic):
     variable, losses, kls = keras.Variable([2.0]), [], []

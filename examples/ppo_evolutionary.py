@@ -1,0 +1,47 @@
+"""PPO whose policy moves without derivatives: python examples/ppo_evolutionary.py
+
+The optimizer is declared by nested blocks, as in a config file: 20 steps per batch, each
+along a gradient that is estimated from 32 pairs of random perturbations.
+"""
+
+import tensorflow as tf
+
+from agents import tools
+from agents.algorithms import ppo
+from agents.environments import make
+from agents.networks import NetworkConfig
+
+CONFIG = ppo.Config(
+    memory="unrolls",
+    objective="clip",
+    discount=0.99,
+    gae_lambda=0.95,
+    normalize_rewards="return",
+    network=NetworkConfig.preset("small"),
+    optimizer={
+        "type": "multi_step",
+        "num_steps": 20,
+        "optimizer": {
+            "type": "evolutionary",
+            "learning_rate": 0.01,
+            "num_samples": 32,
+            "std": 0.05,
+        },
+    },
+)
+
+
+def main():
+    batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
+    spaces = batch_env.observation_space, batch_env.action_space
+    agent = ppo.PPO(*spaces, num_agents=16, max_length=500, config=CONFIG)
+    for phase in range(2):
+        tools.simulate(batch_env, agent, steps=10 * 128, reset=True)
+        test = tools.simulate(batch_env, agent, 500, training=False, reset=True)
+        score = tf.reduce_mean(tf.boolean_mask(test["score"], test["done"]))
+        print(f"{(phase + 1) * 20_480:,} steps: mean return {score:.0f}")
+    batch_env.close()
+
+
+if __name__ == "__main__":
+    main()

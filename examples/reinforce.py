@@ -1,0 +1,78 @@
+"""REINFORCE on CartPole, from scratch: python examples/reinforce.py
+
+Williams (1992), "Simple Statistical Gradient-Following Algorithms for Connectionist
+Reinforcement Learning", with the mean return of all steps as baseline.
+"""
+
+import keras
+import tensorflow as tf
+
+from agents import memories, optimizers, returns, tools
+from agents.environments import make
+from agents.tools import algorithm
+
+
+class Reinforce(algorithm.Algorithm):
+    def __init__(self, num_agents, max_length, size=4, num_actions=2):
+        self.optimizer = optimizers.Gradient("adam", learning_rate=0.01)
+        super().__init__(("loss", *self.optimizer.metric_names))
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Dense(64, "tanh"), keras.layers.Dense(num_actions)]
+        self.network = keras.Sequential([keras.Input([size]), *layers])
+        self.optimizer.build(self.network.trainable_variables)
+        self.generator = tf.random.Generator.from_seed(0)
+        observation, action = tf.TensorSpec([size]), tf.TensorSpec([], tf.int64)
+        specs = {"observation": observation, "action": action}
+        specs |= {"reward": tf.TensorSpec([]), "done": tf.TensorSpec([], tf.bool)}
+        self.memory = memories.Episodes(specs, num_agents, 10, max_length)
+
+    def begin_episodes(self, agent_indices):
+        self.memory.clear(agent_indices)
+
+    def perform(self, agent_indices, observation, training=True):
+        logits = self.network(observation)
+        uniform = self.generator.uniform(tf.shape(logits), minval=1e-20)
+        noise = -tf.math.log(-tf.math.log(uniform)) if training else 0.0
+        return tf.argmax(logits + noise, -1)
+
+    def experience(
+        self, agent_indices, observation, action, reward, terminated, truncated, _
+    ):
+        step = {"observation": observation, "action": action, "reward": reward}
+        self.memory.append(agent_indices, step | {"done": terminated | truncated})
+
+    def end_episodes(self, agent_indices):
+        self.memory.end(agent_indices)
+        tf.cond(self.memory.full(), self.train, lambda: None)
+
+    def train(self):
+        data, mask = self.memory.data()
+        zeros = tf.zeros_like(data["reward"])
+        steps = data["reward"], zeros, data["done"]
+        data["return"] = returns.lambda_return(*steps, discount=0.99, lambda_=1.0)
+        data = tf.nest.map_structure(lambda x: tf.boolean_mask(x, mask), data)
+        variables = self.network.trainable_variables
+        self.metrics.update(self.optimizer.step(self.loss, variables, items=data))
+        self.memory.clear_data()
+
+    def loss(self, items):
+        log_probs = tf.nn.log_softmax(self.network(items["observation"]))
+        log_prob = tf.gather(log_probs, items["action"], batch_dims=1)
+        gain = items["return"] - tf.reduce_mean(items["return"])
+        loss = -tf.reduce_mean(log_prob * gain / tf.math.reduce_std(gain))
+        return loss, {"loss": loss}
+
+
+def main():
+    batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
+    agent = Reinforce(num_agents=16, max_length=500)
+    for phase in range(4):
+        tools.simulate(batch_env, agent, steps=1000, reset=True)
+        test = tools.simulate(batch_env, agent, 500, training=False, reset=True)
+        score = tf.reduce_mean(tf.boolean_mask(test["score"], test["done"]))
+        print(f"{(phase + 1) * 16_000:,} steps: mean return {score:.0f}")
+    batch_env.close()
+
+
+if __name__ == "__main__":
+    main()
