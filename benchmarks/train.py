@@ -1,14 +1,17 @@
-"""PPO training beside Stable-Baselines3.
+"""Training beside Stable-Baselines3.
 
-    python benchmarks/train.py --peers PYTHON [--env HalfCheetah-v5] [--repeats 3]
+    python benchmarks/train.py --peers PYTHON [--algorithm ppo|trpo]
+        [--env HalfCheetah-v5] [--repeats 3]
 
 PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`.
 Contestants take turns, each in a process of its own with the machine to itself. Import
 and construction of environments are not timed; tracing, compilation, acting and
 learning are.
 
-- equal: 16 environments x 128 steps, minibatches of 512, 10 epochs, 64-64 networks;
-- paper: whole episodes, 25 full-batch epochs, 200-100 networks;
+- equal: 16 environments x 128 steps, 64-64 networks; PPO with minibatches of 512 and 10
+  epochs; TRPO with 10 epochs of minibatches of 64 (sb3: 10 of 128) for the values, and a
+  fifth of the batch for the Fisher information (sb3: all of it);
+- paper: PPO on whole episodes, 25 full-batch epochs, 200-100 networks;
 - sb3 default: Stable-Baselines3 as it comes, on one and on two threads;
 - sb3 equal: its best vectorization (in process) with the equal settings.
 """
@@ -28,15 +31,18 @@ def main() -> None:
     """Measure in turns, print a table and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", metavar="PYTHON", help="interpreter with the peers")
+    parser.add_argument("--algorithm", choices=("ppo", "trpo"), default="ppo")
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", help="run one of ours: equal or paper")
     args = parser.parse_args()
     if args.only:
-        print(json.dumps({"steps_per_s": ours(args.only, args.env)}))
+        rate = ours(args.only, args.env, args.algorithm)
+        print(json.dumps({"steps_per_s": rate}))
         return
-    peer = [args.peers, str(ROOT / "benchmarks/peers/sb3_ppo.py"), "--env", args.env]
-    own = [sys.executable, __file__, "--env", args.env]
+    choice = ["--env", args.env, "--algorithm", args.algorithm]
+    peer = [args.peers, str(ROOT / "benchmarks/peers/sb3.py"), *choice]
+    own = [sys.executable, __file__, *choice]
     commands = {
         "equal": [*own, "--only", "equal"],
         "paper": [*own, "--only", "paper"],
@@ -48,6 +54,8 @@ def main() -> None:
             *["--threads", "2"],
         ],
     }
+    if args.algorithm == "trpo":
+        del commands["paper"]
     rates = {name: [] for name in commands}
     for _ in range(args.repeats):
         for name, command in commands.items():
@@ -69,6 +77,8 @@ def main() -> None:
     }
     result = {name: round(statistics.median(values)) for name, values in rates.items()}
     for left, right in (("equal", "default"), ("paper", "default"), ("equal", "equal")):
+        if left not in rates:
+            continue
         pairs = zip(rates[left], best[right], strict=True)
         ratio = statistics.median(a / b for a, b in pairs)
         result[f"{left} over sb3 {right}"] = round(ratio, 2)
@@ -76,7 +86,7 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def ours(setting: str, env: str) -> float:
+def ours(setting: str, env: str, algorithm: str) -> float:
     """Steps per second of training with a preset's algorithm."""
     sys.path.insert(0, str(ROOT))
     from agents.scripts import configs, runs
@@ -85,7 +95,9 @@ def ours(setting: str, env: str) -> float:
     from agents import tools
 
     overrides = [f"environment.id={env}"]
-    if setting == "equal":
+    if algorithm == "trpo":
+        config = configs.load("cheetah_trpo", overrides)
+    elif setting == "equal":
         overrides += ["algorithm.minibatch_size=512"]
         config = configs.load("cheetah_clip", overrides)
     else:

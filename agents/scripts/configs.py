@@ -210,14 +210,14 @@ def pendulum_compiled() -> Config:
 # Other policy gradients.
 
 
-def _trust(id: str, *, num_agents: int = 16, steps: int = 1_000_000) -> Config:
+def _trust(id: str, steps: int = 1_000_000) -> Config:
     """Trust region on unrolls of one environment."""
     from agents.algorithms import trpo
 
-    algorithm = {"unroll_length": 128, "network": "small"}
+    algorithm = {"unroll_length": 64, "network": "small"}
     return Config(
         name="",
-        environment=Environment(id=id, num_agents=num_agents),
+        environment=Environment(id=id, num_agents=32),
         train=Train(steps=steps, eval_every=steps // 20),
         algorithm=config_.build(trpo.Config, algorithm),
     )
@@ -225,7 +225,7 @@ def _trust(id: str, *, num_agents: int = 16, steps: int = 1_000_000) -> Config:
 
 def cartpole_trpo() -> Config:
     """Balance a pole within a trust region."""
-    return _trust("CartPole-v1", steps=100_000)
+    return _trust("CartPole-v1", 100_000)
 
 
 def cheetah_trpo() -> Config:

@@ -1,6 +1,7 @@
-"""Stable-Baselines3's PPO on one environment; prints steps per second as JSON.
+"""Stable-Baselines3 on one environment; prints steps per second as JSON.
 
-    python benchmarks/peers/sb3_ppo.py --setting default|equal --threads N --steps N
+    python benchmarks/peers/sb3.py [--algorithm ppo|trpo] --setting default|equal \
+        --threads N --steps N
 
 Import and construction are not timed; acting and learning are.
 """
@@ -9,6 +10,7 @@ import argparse
 import json
 import time
 
+import sb3_contrib
 import stable_baselines3
 import torch
 from stable_baselines3.common import env_util, vec_env
@@ -17,6 +19,7 @@ from stable_baselines3.common import env_util, vec_env
 def main() -> None:
     """Train and report."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--algorithm", choices=("ppo", "trpo"), default="ppo")
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--setting", choices=("default", "equal"), default="default")
     parser.add_argument("--threads", type=int, default=1)
@@ -25,11 +28,15 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     settings, num_envs = {}, 1
     if args.setting == "equal":
-        settings, num_envs = {"n_steps": 128, "batch_size": 512, "n_epochs": 10}, 16
+        settings, num_envs = {"n_steps": 128}, 16
+        if args.algorithm == "ppo":
+            settings |= {"batch_size": 512, "n_epochs": 10}
     envs = env_util.make_vec_env(
         args.env, num_envs, seed=0, vec_env_cls=vec_env.DummyVecEnv
     )
-    model = stable_baselines3.PPO("MlpPolicy", envs, seed=0, device="cpu", **settings)
+    classes = {"ppo": stable_baselines3.PPO, "trpo": sb3_contrib.TRPO}
+    cls = classes[args.algorithm]
+    model = cls("MlpPolicy", envs, seed=0, device="cpu", **settings)
     start = time.perf_counter()
     model.learn(args.steps)
     seconds = time.perf_counter() - start
