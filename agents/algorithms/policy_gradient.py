@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import keras
 import tensorflow as tf
 
 from agents import memories, networks, optimizers, preprocessing, returns
@@ -403,13 +404,13 @@ class PolicyGradient(algorithm.Algorithm):
             x
             for part in parts
             for x in tf.train.TrackableView(part).descendants()
-            if isinstance(x, tf.Variable)
+            if isinstance(x, tf.Variable | keras.Variable)
         ]
-        before = [tf.identity(x) for x in variables]
+        before = [tf.identity(tf.convert_to_tensor(x)) for x in variables]
 
         def undo(failed):
             for variable, old in zip(variables, before, strict=True):
-                variable.assign(tf.where(failed, old, variable))
+                variable.assign(tf.where(failed, old, tf.convert_to_tensor(variable)))
 
         return undo
 

@@ -7,7 +7,6 @@ TensorFlow"; Schulman et al. (2017), "Proximal Policy Optimization Algorithms".
 import dataclasses
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from agents import optimizers
@@ -77,10 +76,11 @@ class Config(policy_gradient.Config):
     def _adam(self, learning_rate: float | schedules.Schedule) -> optimizers.Gradient:
         whole = self.minibatch_size is None and not self.compiled
         return optimizers.Gradient(
-            keras.optimizers.Adam(epsilon=self.adam_epsilon),
+            "adam",
             learning_rate,
             self.clip_norm,
             self._items(self.block_size) if whole else None,
+            epsilon=self.adam_epsilon,
         )
 
     def _minibatches(self, optimizer: optimizers.Optimizer) -> optimizers.Minibatch:

@@ -29,11 +29,12 @@ class LineSearch(optimizer_.Wrapper):
           max_kl: Largest divergence, in nats; none for that of the optimizer, if any.
         """
         super().__init__(optimizer)
-        self.max_kl = getattr(optimizer, "max_kl", None) if max_kl is None else max_kl
+        self.max_kl = optimizer.max_kl if max_kl is None else max_kl
         if self.max_kl is not None:
             self.needs = self.needs | {"kl"}
         self.metric_names = (*self.metric_names, "step_fraction", "improvement")
         self._max_iterations = max_iterations
+        optimizer_.require_positive(max_iterations=max_iterations, max_kl=max_kl)
         self._accept_ratio = accept_ratio
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:

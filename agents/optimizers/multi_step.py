@@ -9,6 +9,7 @@ class MultiStep(optimizer_.Wrapper):
     def __init__(self, optimizer: optimizer_.Optimizer, num_steps: int = 10) -> None:
         """Choose how often."""
         super().__init__(optimizer)
+        optimizer_.require_positive(num_steps=num_steps)
         self._num_steps = num_steps
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:

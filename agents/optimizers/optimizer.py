@@ -23,10 +23,12 @@ class Optimizer(tf.Module):
     Attributes:
       metric_names: Names of the scalars that `step` returns besides those of the loss.
       needs: Names of the functions and data that `step` cannot do without.
+      max_kl: Divergence that a step aims at, in nats, if any.
     """
 
     metric_names: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset()
+    max_kl: float | None = None
 
     def build(self, variables: Any) -> None:
         """Create what is remembered between steps on these variables."""
@@ -63,6 +65,7 @@ class Wrapper(Optimizer):
         self.optimizer = optimizer
         self.metric_names = optimizer.metric_names
         self.needs = optimizer.needs
+        self.max_kl = optimizer.max_kl
 
     def build(self, variables: Any) -> None:
         self.optimizer.build(variables)
@@ -129,6 +132,13 @@ def order(seed: tf.Tensor, count: Any) -> tf.Tensor:
         [count], seed, None, None, tf.int32, alg="philox"
     )
     return tf.argsort(keys, stable=True)
+
+
+def require_positive(**options: float | None) -> None:
+    """Raise ValueError if an option is neither none nor positive."""
+    for name, value in options.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}.")
 
 
 def size_of(items: Any) -> Any:
