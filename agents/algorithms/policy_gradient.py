@@ -239,7 +239,8 @@ class PolicyGradient(algorithm.Algorithm):
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""
         return {
-            "network": self.network,
+            # Checkpoints do not look into lists of layers, so list all variables.
+            "network": self.network.variables,
             "optimizer": self.optimizer,
             "observations": self.observations.persistent,
             "rewards": self.rewards,

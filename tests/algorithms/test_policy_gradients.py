@@ -301,6 +301,32 @@ def test_line_search_survives_a_loss_that_is_no_number():
     assert same(numbers(agent.network.policy_variables), before)
 
 
+# Checkpoints.
+
+
+@pytest.mark.parametrize("network", ["dense", "shared", "gru"])
+@pytest.mark.parametrize("name", ["a2c", "ppo", "trpo", "vpg"])
+def test_checkpoints_hold_everything_that_is_learned(name, network, tmp_path):
+    envs = noise()
+    agent = make(name, envs, network, memory="unrolls")
+    eagerly(envs, agent, 8)
+    path = tf.train.Checkpoint(**agent.persistent()).write(str(tmp_path / "x"))
+    other = make(name, noise(), network, memory="unrolls")
+    for variable in other.network.variables:
+        variable.assign(variable.value + 1)
+    tf.train.Checkpoint(**other.persistent()).read(path).assert_consumed()
+    assert same(variables(agent), variables(other))
+    left, right = (
+        [
+            x
+            for x in tf.train.TrackableView(y.optimizer).descendants()
+            if isinstance(x, tf.Variable | keras.Variable)
+        ]
+        for y in (agent, other)
+    )
+    assert same(numbers(left), numbers(right))
+
+
 # Configs.
 
 
