@@ -52,6 +52,18 @@ def refused(answer):
         (["--set", "train.steps=!!python/name:os.system"], "a tag that is not allowed"),
         (["--set", "algorithm.type=pop"], "'pop'; did you mean 'ppo'?"),
         (["--set", "algorithm.rate=1"], "unknown config key 'algorithm.rate'"),
+        (
+            ["--set", "algorithm.optimizer={type: line_serch}"],
+            "'algorithm.optimizer.type' is 'line_serch'; did you mean 'line_search'?",
+        ),
+        (
+            ["--set", "algorithm.optimizer={type: adam, rate: 1}"],
+            "unknown config key 'algorithm.optimizer.rate'",
+        ),
+        (
+            ["--set", "algorithm.value_optimizer={type: natural_gradient}"],
+            "'algorithm.value_optimizer' has an optimizer that needs 'kl'",
+        ),
         (["--set", "algorithm.network=tiny"], "tiny"),
         (["--set", "environment.backend=worker"], "did you mean 'workers'?"),
         (["--set", "environment.id=CartPol-v1"], "did you mean CartPole-v1"),
