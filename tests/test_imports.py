@@ -31,6 +31,7 @@ ALLOWED = {
 # An algorithm may build on the one whose paper it extends.
 EXTENDS = {
     **dict.fromkeys(("a2c", "ppo", "trpo", "vpg"), {"policy_gradient"}),
+    **dict.fromkeys(("dqn", "sac", "td3"), {"off_policy"}),
     "apex": {"dqn"},
 }
 VAGUE_NAMES = {"utils", "util", "common", "base", "misc", "helpers", "helper"}

@@ -6,8 +6,12 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "A2C": "a2c",
+        "DQN": "dqn",
+        "OffPolicy": "off_policy",
         "PPO": "ppo",
         "PolicyGradient": "policy_gradient",
+        "SAC": "sac",
+        "TD3": "td3",
         "TRPO": "trpo",
         "VPG": "vpg",
     },

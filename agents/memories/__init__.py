@@ -6,7 +6,12 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "Episodes": "episodes",
+        "Prioritized": "prioritized",
+        "Replay": "replay",
+        "ReplayTooLarge": "replay",
         "Sequences": "sequences",
+        "Uniform": "uniform",
         "Unrolls": "unrolls",
+        "replay_bytes": "replay",
     },
 )

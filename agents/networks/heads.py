@@ -45,7 +45,7 @@ class NormalHead(keras.layers.Layer):
             "log_std": tf.TensorSpec([size]),
         }
         self.sample_spec = tf.TensorSpec([size])
-        self._bounded = _is_bounded(space)
+        self._bounded = is_bounded(space)
 
     def call(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Parameters of the distribution."""
@@ -60,7 +60,7 @@ class NormalHead(keras.layers.Layer):
     def action(self, sample: tf.Tensor) -> tf.Tensor:
         """Action of the space `[B, *shape]` for samples `[B, A]`."""
         if self._bounded:
-            return _scale(sample, self._space)
+            return scale(sample, self._space)
         low, high = _bounds(self._space)
         return tf.clip_by_value(tf.reshape(sample, [-1, *self._space.shape]), low, high)
 
@@ -122,7 +122,7 @@ class BetaHead(keras.layers.Layer):
 
     def action(self, sample: tf.Tensor) -> tf.Tensor:
         """Action of the space `[B, *shape]` for samples `[B, A]`."""
-        return _scale(2.0 * sample - 1.0, self._space)
+        return scale(2.0 * sample - 1.0, self._space)
 
 
 class CategoricalHead(keras.layers.Layer):
@@ -305,7 +305,7 @@ def check_action_space(space: gymnasium.Space) -> None:
         raise spaces.UnsupportedSpaceError(f"Action space {space} is empty.")
 
 
-def _is_bounded(space: gymnasium.spaces.Box) -> bool:
+def is_bounded(space: gymnasium.spaces.Box) -> bool:
     """Whether a box has a finite size in float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = (x.astype(np.float32) for x in (space.low, space.high))
@@ -314,7 +314,7 @@ def _is_bounded(space: gymnasium.spaces.Box) -> bool:
 
 def _require_bounded(space: gymnasium.spaces.Box, config: NetworkConfig) -> None:
     """Raise UnsupportedSpaceError unless a box is bounded on both sides."""
-    if not _is_bounded(space):
+    if not is_bounded(space):
         raise spaces.UnsupportedSpaceError(
             f"Action space {space} is not bounded on both sides, as actions with "
             f"continuous {config.continuous!r} must be; use continuous 'normal'."
@@ -326,7 +326,7 @@ def _bounds(space: gymnasium.spaces.Box) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(space.low, tf.float32), tf.constant(space.high, tf.float32)
 
 
-def _scale(unit: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
+def scale(unit: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
     """Actions of a bounded box `[B, *shape]` for vectors `[B, A]` clipped to +-1."""
     unit = tf.clip_by_value(tf.reshape(unit, [-1, *space.shape]), -1.0, 1.0)
     low, high = _bounds(space)

@@ -17,5 +17,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Plus": "plus",
         "Synchronization": "synchronization",
         "create": "specification",
+        "repeat": "optimizer",
+        "scale": "optimizer",
     },
 )

@@ -297,6 +297,101 @@ def cartpole_evolutionary() -> Config:
     )
 
 
+# Replay.
+
+
+def _replay(
+    kind: str, id: str, steps: int, *, num_agents: int = 4, **algorithm: Any
+) -> Config:
+    """Off-policy algorithm on one environment."""
+    cls = experiment.algorithm_config(kind)
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=num_agents),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=config_.build(cls, algorithm),
+    )
+
+
+def cartpole_dqn() -> Config:
+    """Balance a pole by deep Q-learning."""
+    return _replay(
+        "dqn",
+        "CartPole-v1",
+        50_000,
+        batch_size=128,
+        n_step=3,
+        replay_ratio=0.5,
+        epsilon={"type": "linear", "from": 1.0, "to": 0.04, "over": 8_000},
+        target_period=100,
+        optimizer={
+            "type": "adam",
+            "learning_rate": {"type": "linear", "from": 1e-3, "to": 0, "over": 50_000},
+        },
+    )
+
+
+def lunarlander_dqn() -> Config:
+    """Land on the moon by deep Q-learning; needs the extra [box2d]."""
+    return _replay(
+        "dqn",
+        "LunarLander-v3",
+        300_000,
+        capacity=100_000,
+        batch_size=128,
+        n_step=3,
+        replay_ratio=0.5,
+        epsilon={"type": "linear", "from": 1.0, "to": 0.05, "over": 50_000},
+        target_period=250,
+        optimizer={
+            "type": "adam",
+            "learning_rate": {"type": "linear", "from": 6e-4, "to": 0, "over": 3e5},
+            "clip_norm": 10.0,
+        },
+        network={"layers": [256, 256]},
+    )
+
+
+def pendulum_sac() -> Config:
+    """Swing a pendulum up by a soft actor-critic."""
+    descent = {"type": "adam", "learning_rate": 1e-3}
+    return _replay(
+        "sac",
+        "Pendulum-v1",
+        20_000,
+        capacity=20_000,
+        start_size=500,
+        optimizer=descent,
+        critic_optimizer=descent,
+        temperature_optimizer=descent,
+    )
+
+
+def pendulum_td3() -> Config:
+    """Swing a pendulum up by a deterministic policy gradient."""
+    return _replay("td3", "Pendulum-v1", 20_000, capacity=20_000, start_size=500)
+
+
+def cheetah_sac() -> Config:
+    """Run with a two-legged robot by a soft actor-critic."""
+    return _replay("sac", "HalfCheetah-v5", 1_000_000)
+
+
+def hopper_sac() -> Config:
+    """Hop with a one-legged robot by a soft actor-critic."""
+    return _replay("sac", "Hopper-v5", 1_000_000)
+
+
+def walker_sac() -> Config:
+    """Walk with a two-legged robot by a soft actor-critic."""
+    return _replay("sac", "Walker2d-v5", 1_000_000)
+
+
+def ant_sac() -> Config:
+    """Walk with a four-legged robot by a soft actor-critic."""
+    return _replay("sac", "Ant-v5", 1_000_000)
+
+
 # Images.
 
 
@@ -308,6 +403,28 @@ def atari_pong() -> Config:
 def atari_breakout() -> Config:
     """Play Breakout from pixels."""
     return _atari("ALE/Breakout-v5")
+
+
+def atari_pong_dqn() -> Config:
+    """Play Pong from pixels by deep Q-learning."""
+    return _atari_replay("ALE/Pong-v5", batch_size=32, target_period=1_000)
+
+
+def atari_pong_rainbow() -> Config:
+    """Play Pong from pixels by everything that improves deep Q-learning."""
+    return _atari_replay(
+        "ALE/Pong-v5",
+        batch_size=32,
+        target_period=2_000,
+        n_step=3,
+        dueling=True,
+        noisy_std=0.5,
+        atoms=51,
+        prioritized=True,
+        priority_alpha=0.5,
+        priority_beta={"type": "linear", "from": 0.4, "to": 1.0, "over": 2e6},
+        optimizer={"type": "adam", "learning_rate": 1e-4, "epsilon": 1.5e-4},
+    )
 
 
 def cartpole_masked() -> Config:
@@ -376,6 +493,29 @@ def _atari(id: str) -> Config:
     return dataclasses.replace(config, environment=environment, train=train)
 
 
+def _atari_replay(id: str, **algorithm: Any) -> Config:
+    """Q-learning on images; settings of environments as for other algorithms."""
+    environment = _atari(id).environment
+    settings = {
+        "capacity": 200_000,
+        "start_size": 20_000,
+        "replay_ratio": 0.25,
+        "stack": 4,
+        "reward_clip": 1.0,
+        "epsilon": {"type": "linear", "from": 1.0, "to": 0.01, "over": 200_000},
+        "optimizer": {"type": "adam", "learning_rate": 1e-4},
+        "jit": False,
+        "network": {
+            "convolutions": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+            "layers": [512],
+        },
+        **algorithm,
+    }
+    config = _replay("dqn", id, 2_000_000, **settings)
+    train = Train(steps=2_000_000, eval_every=100_000, eval_episodes=8)
+    return dataclasses.replace(config, environment=environment, train=train)
+
+
 def debug() -> Config:
     """Reach every line in seconds; learn nothing."""
     config = _clip("CartPole-v1", 512, unroll_length=32, epochs=2, network="small")
@@ -420,10 +560,20 @@ EXPERIMENTS = {
         cartpole_a2c,
         cheetah_a2c,
         cartpole_evolutionary,
+        cartpole_dqn,
+        lunarlander_dqn,
+        pendulum_sac,
+        pendulum_td3,
+        cheetah_sac,
+        hopper_sac,
+        walker_sac,
+        ant_sac,
         cartpole_compiled,
         pendulum_compiled,
         atari_pong,
         atari_breakout,
+        atari_pong_dqn,
+        atari_pong_rainbow,
         cartpole_masked,
         cartpole_masked_forward,
         debug,

@@ -9,7 +9,10 @@ from agents.tools import config as config_
 
 ALGORITHMS = {
     "a2c": ("agents.algorithms.a2c", "A2C"),
+    "dqn": ("agents.algorithms.dqn", "DQN"),
     "ppo": ("agents.algorithms.ppo", "PPO"),
+    "sac": ("agents.algorithms.sac", "SAC"),
+    "td3": ("agents.algorithms.td3", "TD3"),
     "trpo": ("agents.algorithms.trpo", "TRPO"),
     "vpg": ("agents.algorithms.vpg", "VPG"),
 }

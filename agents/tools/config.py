@@ -128,7 +128,8 @@ def _schedule(value: Any, path: str) -> schedules.Schedule:
             raise ConfigError(
                 f"unknown config key '{path}.{key}'; {did_you_mean(key, keys)}"
             )
-    missing = ", ".join(repr(key) for key in keys if key not in value)
+    needed = schedules.Schedule.needed(value.get("type"))
+    missing = ", ".join(repr(key) for key in needed if key not in value)
     if missing:
         raise ConfigError(f"config key '{path}' is a schedule without {missing}.")
     hints = typing.get_type_hints(schedules.Schedule)

@@ -98,6 +98,26 @@ def build(**values):
             {"schedule": {"type": "cosine", "from": 1, "to": "1e-1", "over": 1e5}},
             Config(schedule=schedules.Schedule("cosine", 1.0, 0.1, 1e5)),
         ),
+        (
+            {"schedule": {"type": "constant", "from": 1}},
+            Config(schedule=schedules.Schedule("constant", 1.0)),
+        ),
+        (
+            {"schedule": {"type": "polynomial", "from": 1, "to": 0, "over": 9}},
+            Config(schedule=schedules.Schedule("polynomial", 1.0, 0.0, 9.0, 1.0)),
+        ),
+        (
+            {
+                "schedule": {
+                    "type": "polynomial",
+                    "from": 1,
+                    "to": 0,
+                    "over": "1e6",
+                    "power": "2",
+                }
+            },
+            Config(schedule=schedules.Schedule("polynomial", 1.0, 0.0, 1e6, 2.0)),
+        ),
     ],
 )
 def test_values_become_the_types_of_their_fields(values, expected):
@@ -141,6 +161,35 @@ def test_element_types_are_converted_too():
         ({"options": [1]}, "options", r"dict, got \[1\]"),
         ({"schedule": "slow"}, "schedule", "float, got 'slow'"),
         ({"schedule": {"type": "linear", "form": 1}}, "schedule.form", "'from'"),
+        ({"schedule": {"type": "linear", "powr": 1}}, "schedule.powr", "'power'"),
+        (
+            {"schedule": {"type": "linear", "from": 1, "to": "x", "over": 9}},
+            "schedule.to",
+            "float, got 'x'",
+        ),
+        (
+            {"schedule": {"type": "constant", "from": 1, "to": 0, "over": 9}},
+            "schedule",
+            "no end",
+        ),
+        (
+            {"schedule": {"type": "linear", "from": 1, "to": None, "over": 9}},
+            "schedule",
+            "an end and",
+        ),
+        (
+            {
+                "schedule": {
+                    "type": "cosine",
+                    "from": 1,
+                    "to": 0,
+                    "over": 9,
+                    "power": 2,
+                }
+            },
+            "schedule",
+            "Only a polynomial",
+        ),
     ],
 )
 def test_mistyped_values_name_the_key(values, path, rest):
@@ -180,7 +229,16 @@ def test_keys_that_are_no_text_are_unknown_too():
 def test_checks_of_the_dataclass_are_config_errors():
     assert "steps must be positive, got 0." in error(lambda: build(steps=0))
     text = error(lambda: build(schedule={"type": "linear", "from": 1}))
-    assert "schedule" in text
+    assert "'schedule' is a schedule without 'to', 'over'." in text
+    text = error(lambda: build(schedule={"type": "constnt", "from": 1}))
+    assert "'constnt' is not one of ('constant'" in text
+    for kind in (5, ["constant"], None):
+        text = error(lambda kind=kind: build(schedule={"type": kind, "from": 1}))
+        assert "'schedule.type' must be str" in text
+    text = error(lambda: build(schedule={"type": "constant"}))
+    assert "'schedule' is a schedule without 'from'." in text
+    text = error(lambda: build(schedule={"from": 1}))
+    assert "'schedule' is a schedule without 'type'." in text
     text = error(
         lambda: build(schedule={"type": "step", "from": 1, "to": 0, "over": 1})
     )

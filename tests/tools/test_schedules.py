@@ -5,9 +5,11 @@ import tensorflow as tf
 
 from agents.tools import schedules
 
+MOVING = ("linear", "polynomial", "cosine", "exponential")
 
-def value(kind, start, end, step, over=1000.0):
-    schedule = schedules.Schedule(kind, start, end, over)
+
+def value(kind, start, end, step, over=1000.0, **keywords):
+    schedule = schedules.Schedule(kind, start, end, over, **keywords)
     result = schedules.value(schedule, tf.constant(step, tf.int64))
     assert result.dtype == tf.float32
     return float(result)
@@ -20,6 +22,9 @@ def value(kind, start, end, step, over=1000.0):
         ("linear", 250, 6.5),
         ("linear", 500, 5.0),
         ("linear", 1000, 2.0),
+        ("polynomial", 0, 8.0),
+        ("polynomial", 250, 6.5),
+        ("polynomial", 1000, 2.0),
         ("cosine", 0, 8.0),
         ("cosine", 250, 5 + 3 * 2**-0.5),
         ("cosine", 500, 5.0),
@@ -35,7 +40,33 @@ def test_values(kind, step, expected):
     assert value(kind, 8.0, 2.0, step) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", schedules.Schedule.TYPES)
+def test_all_types_are_tested():
+    assert {*MOVING, "constant"} == set(schedules.Schedule.TYPES)
+
+
+@pytest.mark.parametrize(
+    ("power", "step", "expected"),
+    [
+        (2.0, 0, 8.0),
+        (2.0, 250, 2 + 6 * 9 / 16),
+        (2.0, 500, 3.5),
+        (3.0, 500, 2.75),
+        (0.5, 750, 5.0),
+        (0.5, 1000, 2.0),
+        (2.0, 10**12, 2.0),
+    ],
+)
+def test_polynomial(power, step, expected):
+    actual = value("polynomial", 8.0, 2.0, step, power=power)
+    assert actual == pytest.approx(expected, rel=1e-6)
+
+
+def test_constant():
+    for step in (0, 10, 10**12):
+        assert value("constant", 0.25, None, step, None) == 0.25
+
+
+@pytest.mark.parametrize("kind", MOVING)
 def test_value_stays_at_the_end(kind):
     for step in (1000, 1001, 10**12):
         assert value(kind, 3e-4, 1e-5, step) == pytest.approx(1e-5, rel=1e-5)
@@ -46,7 +77,7 @@ def test_linear_schedule_reaches_zero_exactly():
     assert value("linear", 3e-4, 0.0, 10**6 - 2048, over=1e6) > 0.0
 
 
-@pytest.mark.parametrize("kind", schedules.Schedule.TYPES)
+@pytest.mark.parametrize("kind", MOVING)
 def test_schedules_may_rise_and_are_monotonic(kind):
     values = [value(kind, 0.1, 10.0, step) for step in range(0, 1001, 50)]
     assert values == sorted(values)
@@ -78,6 +109,15 @@ def test_works_in_the_graph_with_a_variable_in_one_trace():
         (("linear", 1, 0, -5), "positive number of steps"),
         (("exponential", 1, 0, 10), "positive ends"),
         (("exponential", -1, 1, 10), "positive ends"),
+        (("linear", 1), "an end and a number of steps"),
+        (("cosine", 1, 0), "an end and a number of steps"),
+        (("linear", 1, None, 10), "an end and a number of steps"),
+        (("constant", 1, 0), "constant schedule has no end"),
+        (("constant", 1, None, 10), "constant schedule has no end"),
+        (("constant", 1, None, None, 2), "Only a polynomial"),
+        (("linear", 1, 0, 10, 2), "Only a polynomial"),
+        (("polynomial", 1, 0, 10, 0), "positive power"),
+        (("polynomial", 1, 0, 10, -1), "positive power"),
     ],
 )
 def test_impossible_schedules_raise(arguments, message):
@@ -85,6 +125,17 @@ def test_impossible_schedules_raise(arguments, message):
         schedules.Schedule(*arguments)
 
 
-def test_form_in_config_files():
-    schedule = schedules.Schedule("linear", 3e-4, 0, 1e6)
-    assert schedule.to_dict() == {"type": "linear", "from": 3e-4, "to": 0, "over": 1e6}
+@pytest.mark.parametrize(
+    ("schedule", "form"),
+    [
+        (("linear", 3e-4, 0, 1e6), {"from": 3e-4, "to": 0, "over": 1e6}),
+        (("cosine", 1.0, 0.5, 9), {"from": 1.0, "to": 0.5, "over": 9}),
+        (("constant", 0.5), {"from": 0.5}),
+        (
+            ("polynomial", 1.0, 0.0, 9.0, 2.0),
+            {"from": 1.0, "to": 0.0, "over": 9.0, "power": 2.0},
+        ),
+    ],
+)
+def test_form_in_config_files(schedule, form):
+    assert schedules.Schedule(*schedule).to_dict() == {"type": schedule[0], **form}

@@ -1,0 +1,251 @@
+"""Deep Q-learning, and what Rainbow adds to it.
+
+Mnih et al. (2015), "Human-level control through deep reinforcement learning"; Hessel et
+al. (2018), "Rainbow: Combining Improvements in Deep Reinforcement Learning".
+"""
+
+import dataclasses
+from typing import Any
+
+import gymnasium
+import numpy as np
+import tensorflow as tf
+
+from agents import exploration, optimizers
+from agents.algorithms import off_policy
+from agents.networks import action_values
+from agents.networks.presets import NetworkConfig
+from agents.tools import config as config_
+from agents.tools import schedules
+
+
+def _descent() -> dict:
+    return {"type": "adam", "learning_rate": 5e-4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(off_policy.Config):
+    """Hyperparameters of DQN; every improvement of Rainbow is a switch."""
+
+    type: str = "dqn"
+    capacity: int = 50_000
+    batch_size: int = 64
+    start_size: int = 1_000
+    replay_ratio: float = 0.25
+    epsilon: float | schedules.Schedule = schedules.Schedule(
+        "linear", 1.0, 0.05, 10_000
+    )
+    """Probability of a random action."""
+    double: bool = True
+    """Choose the next action by the network that learns; van Hasselt et al. (2016)."""
+    dueling: bool = False
+    """Add up values of states and advantages of actions; Wang et al. (2016)."""
+    noisy_std: float = 0.0
+    """Initial noise of the last layers, instead of epsilon; Fortunato et al. (2018)."""
+    atoms: int = 1
+    """Of a categorical distribution over returns; Bellemare et al. (2017)."""
+    value_range: tuple[float, float] = (-10.0, 10.0)
+    """Returns of the first and of the last atom."""
+    huber_delta: float | None = 1.0
+    """Error from which on the loss is linear; none for the squared error."""
+    target_period: int = 500
+    """Updates between copies to the target network."""
+    target_tau: float = 1.0
+    """How far the target network moves each time."""
+    optimizer: dict = dataclasses.field(default_factory=_descent)
+    network: NetworkConfig = NetworkConfig(layers=(128, 128))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.atoms < 1 or self.value_range[0] >= self.value_range[1]:
+            raise config_.ConfigError(
+                "atoms must be positive and value_range increasing, got "
+                f"{self.atoms} and {self.value_range}."
+            )
+        self.create_optimizer()
+
+    def create_optimizer(self) -> optimizers.Optimizer:
+        """Optimizer of the network; raises ConfigError."""
+        return optimizers.create(
+            self.optimizer, "algorithm.optimizer", ("items", "seed")
+        )
+
+
+class DQN(off_policy.OffPolicy):
+    """Learns values of all actions towards those of the best next ones."""
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        num_agents: int,
+        max_length: int,
+        config: Config,
+        seed: int = 0,
+    ) -> None:
+        """Create variables for `num_agents` rows; `max_length` is not needed.
+
+        Raises:
+          UnsupportedSpaceError: for actions that are not Discrete or MultiDiscrete.
+        """
+        del max_length
+        self.optimizer = config.create_optimizer()
+        self.network, self.target_network = (
+            action_values.ActionValues(
+                observation_space,
+                action_space,
+                config.network,
+                seed,
+                config.dueling,
+                config.atoms,
+                config.noisy_std,
+            )
+            for _ in range(2)
+        )
+        self._sizes, self._space = self.network.sizes, action_space
+        super().__init__(
+            observation_space,
+            num_agents,
+            config,
+            seed,
+            tf.TensorSpec([len(self._sizes)], tf.int64),
+            ("loss", "value", "epsilon", *self.optimizer.metric_names),
+        )
+        self._exploration = exploration.EpsilonGreedy(
+            self._sizes, num_agents, config.epsilon
+        )
+        self._variables = self.network.trainable_variables
+        self.optimizer.build(self._variables)
+        self._synchronization = optimizers.Synchronization(
+            config.target_period, config.target_tau
+        )
+        self._support = tf.linspace(*config.value_range, config.atoms)
+
+    def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
+        """Best actions `[K, D]`, or random ones with probability epsilon."""
+        noise = self.network.draw(self.generator) if training else None
+        values = self.expected(self.network(observation, noise))
+        action = self.network.best(values, observation)
+        if not training or self._config.noisy_std:
+            return action
+        return self._exploration(
+            agent_indices,
+            action,
+            self.steps,
+            self.generator,
+            self.network.allowed(observation),
+        )
+
+    def environment_action(self, action: tf.Tensor) -> tf.Tensor:
+        """Actions of the space for choices `[K, D]`."""
+        if isinstance(self._space, gymnasium.spaces.Discrete):
+            return action[:, 0] + int(self._space.start)
+        action += tf.constant(np.ravel(self._space.start), tf.int64)
+        return tf.reshape(action, [-1, *self._space.shape])
+
+    def expected(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Values `[B, values]` of outputs of the network `[B, values, atoms]`."""
+        if self._config.atoms == 1:
+            return outputs[..., 0]
+        return tf.reduce_sum(tf.nn.softmax(outputs) * self._support, -1)
+
+    def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
+        """What the values are to be: returns `[B, 1]`, or probabilities `[B, atoms]`.
+
+        With several branches, what follows is worth the mean over them; Tavakoli et al.
+        (2018), equation 6.
+        """
+        following = items["next_observation"]
+        noise = self.target_network.draw(self.generator)
+        outputs = self.target_network(following, noise)
+        judge = outputs
+        if self._config.double:
+            judge = self.network(following, self.network.draw(self.generator))
+        best = self.network.best(self.expected(judge), following)
+        reward, discount = items["reward"][:, None], items["discount"][:, None]
+        chosen = self.network.chosen(outputs, best)  # [B, D, atoms]
+        if self._config.atoms == 1:
+            return reward + discount * tf.reduce_mean(chosen, 1)
+        probabilities = tf.reduce_mean(tf.nn.softmax(chosen), 1)
+        returns = reward + discount * self._support
+        return project(probabilities, returns, self._support)
+
+    def errors(self, items: dict[str, tf.Tensor], outputs: tf.Tensor) -> tf.Tensor:
+        """Differences of targets and values `[B, D]`, of outputs of the network.
+
+        For distributions, the divergence from the target, as in Rainbow.
+        """
+        chosen = self.network.chosen(outputs, items["action"])
+        target = items["target"][:, None]
+        if self._config.atoms == 1:
+            return target[..., 0] - chosen[..., 0]
+        log_target = tf.math.log(tf.maximum(target, 1e-8))
+        return tf.reduce_sum(target * (log_target - tf.nn.log_softmax(chosen)), -1)
+
+    def loss(
+        self, items: dict[str, tf.Tensor], noise: Any = None
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Weighted mean of Huber losses or divergences, and metrics."""
+        outputs = self.network(items["observation"], noise)
+        errors = self.errors(items, outputs)
+        if self._config.atoms == 1:
+            errors = huber(errors, self._config.huber_delta)
+        loss = tf.reduce_mean(items["weight"] * tf.reduce_mean(errors, 1))
+        values = self.network.chosen(self.expected(outputs), items["action"])
+        return loss, {"loss": loss, "value": tf.reduce_mean(values)}
+
+    def learn(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """One step of the optimizer; see `OffPolicy.learn`."""
+        noise = self.network.draw(self.generator)
+        items = {**items, "target": tf.stop_gradient(self.target(items))}
+        errors = tf.zeros_like(items["reward"])
+        if self._config.prioritized:
+            outputs = self.network(items["observation"], noise)
+            errors = tf.reduce_mean(tf.abs(self.errors(items, outputs)), 1)
+        seed = self.generator.uniform_full_int([2], tf.int32)
+        metrics = self.optimizer.step(
+            lambda items: self.loss(items, noise),
+            self._variables,
+            items=items,
+            seed=seed,
+        )
+        self._synchronization.step(
+            None, self.target_network.trainable_variables, source=self._variables
+        )
+        epsilon = schedules.value(self._config.epsilon, self.steps)
+        return {**metrics, "epsilon": tf.convert_to_tensor(epsilon)}, errors
+
+    def persistent(self) -> dict[str, Any]:
+        """Everything but the running episodes."""
+        return {
+            **super().persistent(),
+            "network": self.network.variables,
+            "target_network": self.target_network.variables,
+            "optimizer": self.optimizer,
+            "synchronization": self._synchronization,
+        }
+
+
+def huber(error: tf.Tensor, delta: float | None) -> tf.Tensor:
+    """Half the squared error, linear with slope delta beyond it."""
+    if delta is None:
+        return 0.5 * error**2
+    size = tf.abs(error)
+    inside = tf.minimum(size, delta)
+    return 0.5 * inside**2 + delta * (size - inside)
+
+
+def project(
+    probabilities: tf.Tensor, returns: tf.Tensor, support: tf.Tensor
+) -> tf.Tensor:
+    """Probabilities `[B, atoms]` of returns `[B, atoms]`, moved to the support `[atoms]`.
+
+    Each is divided between its neighbors; Bellemare et al. (2017), algorithm 1.
+    """
+    gap = support[1] - support[0]
+    returns = tf.clip_by_value(returns, support[0], support[-1])
+    distance = tf.abs(returns[:, None, :] - support[None, :, None]) / gap
+    shares = tf.clip_by_value(1.0 - distance, 0.0, 1.0)  # [B, new, old]
+    return tf.linalg.matvec(shares, probabilities)

@@ -1,0 +1,226 @@
+"""What all algorithms with a replay memory share: acting, remembering, when to train."""
+
+import dataclasses
+from typing import Any
+
+import gymnasium
+import tensorflow as tf
+
+from agents import memories, optimizers, preprocessing
+from agents.networks.presets import NetworkConfig
+from agents.tools import algorithm, conditional, schedules, spaces
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Hyperparameters that all of them have."""
+
+    # Data.
+    capacity: int = 1_000_000
+    """Transitions in the replay memory."""
+    batch_size: int = 256
+    """Transitions per update."""
+    start_size: int = 5_000
+    """Transitions in the memory before the first update."""
+    replay_ratio: float = 1.0
+    """Updates per environment step, exact on average for any number of agents."""
+    stack: int | None = None
+    """Frames of an observation that it shares with those before, stored once."""
+    # Returns.
+    discount: float = 0.99
+    n_step: int = 1
+    """Rewards that are summed up before the value of what follows."""
+    reward_clip: float | None = None
+    """Bound of rewards in training; reported returns are raw."""
+    normalize_observations: bool = False
+    # Priorities.
+    prioritized: bool = False
+    """Sample by temporal difference error; Schaul et al. (2016)."""
+    priority_alpha: float = 0.6
+    priority_beta: float | schedules.Schedule = 0.4
+    """Exponent of importance weights."""
+    # Optimization.
+    jit: bool = True
+    """Compile updates by XLA, which pays for small networks and batches."""
+    network: NetworkConfig = NetworkConfig(layers=(256, 256))
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "batch_size", "n_step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
+        if self.start_size < self.batch_size:
+            raise ValueError(
+                f"batch_size {self.batch_size} must not be larger than what is stored "
+                f"at the first update, start_size {self.start_size}."
+            )
+        if self.replay_ratio < 0:
+            raise ValueError(f"replay_ratio must not be negative: {self.replay_ratio}.")
+        if self.network.recurrent:
+            raise ValueError("networks must not be recurrent; use a policy gradient.")
+
+
+class OffPolicy(algorithm.Algorithm):
+    """Learns from transitions of all earlier policies, which a replay memory holds.
+
+    Acting, remembering and training happen inside the graph of `simulate`. Subclasses
+    choose actions in `act`, and learn from a batch in `learn`.
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        num_agents: int,
+        config: Config,
+        seed: int,
+        action: tf.TensorSpec,
+        metric_names: tuple[str, ...],
+    ) -> None:
+        """Create variables for `num_agents` rows.
+
+        Args:
+          observation_space: Of one environment.
+          num_agents: Rows of the batch.
+          config: Hyperparameters.
+          seed: Of all random numbers.
+          action: What is remembered of an action.
+          metric_names: What `learn` returns.
+        """
+        super().__init__(metric_names)
+        self._config = config
+        self.generator = tf.random.Generator.from_seed(seed, alg="philox")
+        self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._counted = tf.Variable(0, dtype=tf.int64, trainable=False)
+        specs = spaces.spec(observation_space)
+        self.observations = preprocessing.Observations(
+            specs, config.normalize_observations
+        )
+        selector = memories.Uniform()
+        if config.prioritized:
+            selector = memories.Prioritized(config.priority_alpha)
+        self.memory = memories.Replay(
+            spaces.transform(lambda x: tf.TensorSpec(x.shape, x.dtype), specs),
+            action,
+            num_agents,
+            config.capacity,
+            selector,
+            config.n_step,
+            config.discount,
+            config.stack,
+        )
+        self._chosen = tf.Variable(
+            tf.zeros([num_agents, *action.shape], action.dtype), trainable=False
+        )
+        self._learn = tf.function(
+            self.learn, autograph=False, jit_compile=config.jit or None
+        )
+
+    def act(
+        self, agent_indices: tf.Tensor, observation: Any, training: bool
+    ) -> tf.Tensor:
+        """Actions `[K, ...]` in the form that is remembered."""
+        raise NotImplementedError
+
+    def environment_action(self, action: tf.Tensor) -> Any:
+        """Actions of the environment's space for those that are remembered."""
+        raise NotImplementedError
+
+    def learn(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Update on a batch of transitions.
+
+        Args:
+          items: Dict of `[B, ...]`: observation, action, reward (of n steps), discount
+            of what follows (zero where terminated), next_observation, and weight.
+
+        Returns:
+          Metrics, and temporal difference errors `[B]`.
+        """
+        raise NotImplementedError
+
+    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+        """Transitions of these rows begin anew."""
+        self.memory.begin(agent_indices)
+
+    def perform(
+        self, agent_indices: tf.Tensor, observation: Any, training: bool = True
+    ) -> Any:
+        """Explore while training, else take the best action."""
+        action = self.act(agent_indices, self.observations(observation), training)
+        if training:
+            self._chosen.scatter_nd_update(agent_indices[:, None], action)
+        return self.environment_action(action)
+
+    def experience(
+        self,
+        agent_indices: tf.Tensor,
+        observation: Any,
+        action: Any,
+        reward: tf.Tensor,
+        terminated: tf.Tensor,
+        truncated: tf.Tensor,
+        next_observation: Any,
+    ) -> None:
+        """Remember one transition per row, and train as often as it is due."""
+        self.steps.assign_add(tf.size(agent_indices, tf.int64))
+        if self._config.reward_clip is not None:
+            limit = self._config.reward_clip
+            reward = tf.clip_by_value(reward, -limit, limit)
+        if self._config.normalize_observations:
+            self.observations.update(observation, tf.ones_like(terminated))
+        self.memory.append(
+            agent_indices,
+            observation,
+            tf.gather(self._chosen, agent_indices),
+            reward,
+            terminated,
+            truncated,
+            next_observation,
+        )
+        new = tf.size(agent_indices, tf.int64)
+        ready = self.memory.size >= self._config.start_size
+        self._counted.assign_add(tf.where(ready, new, 0))
+        conditional.when(self._due() > 0, self.train)
+
+    def _due(self) -> tf.Tensor:
+        """Updates that are missing, for the steps since the memory is large enough."""
+        ratio = tf.constant(self._config.replay_ratio, tf.float64)
+        wanted = tf.floor(tf.cast(self._counted, tf.float64) * ratio + 1e-6)
+        return tf.cast(wanted, tf.int64) - self.updates
+
+    def persistent(self) -> dict[str, Any]:
+        """Everything but the running episodes."""
+        return {
+            "observations": self.observations.persistent,
+            "memory": self.memory.persistent,
+            "generator": self.generator,
+            "steps": self.steps,
+            "updates": self.updates,
+            "counted": self._counted,
+        }
+
+    def train(self) -> None:
+        """All updates that are due."""
+        count = tf.cast(self._due(), tf.int32)
+        total = optimizers.repeat(count, lambda _: self._update())
+        metrics = optimizers.scale(total, 1.0 / tf.cast(count, tf.float32))
+        for name, metric in metrics.items():
+            tf.debugging.assert_all_finite(
+                metric, f"{type(self).__name__}'s {name} is not finite."
+            )
+        self.metrics.update(metrics, tf.cast(count, tf.float32))
+
+    def _update(self) -> dict[str, tf.Tensor]:
+        """One update on a new batch."""
+        config = self._config
+        self.updates.assign_add(1)
+        seed = self.generator.uniform_full_int([2], tf.int32)
+        beta = schedules.value(config.priority_beta, self.steps)
+        items = self.memory.sample(config.batch_size, seed, beta)
+        index = items.pop("index")
+        for name in ("observation", "next_observation"):
+            items[name] = self.observations(items[name])
+        metrics, errors = self._learn(items)
+        self.memory.update(index, errors)
+        return metrics

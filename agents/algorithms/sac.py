@@ -1,0 +1,236 @@
+"""Soft actor-critic.
+
+Haarnoja et al. (2018), "Soft Actor-Critic Algorithms and Applications"; Christodoulou
+(2019), "Soft Actor-Critic for Discrete Action Settings".
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import gymnasium
+import keras
+import tensorflow as tf
+
+from agents import optimizers
+from agents.algorithms import off_policy
+from agents.networks import distributions, soft_actor_critic
+from agents.tools import spaces
+
+
+def _descent() -> dict:
+    return {"type": "adam", "learning_rate": 3e-4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(off_policy.Config):
+    """Hyperparameters of SAC."""
+
+    type: str = "sac"
+    tau: float = 0.005
+    """How far the target critics move after every update."""
+    target_entropy: float | None = None
+    """In nats; none for minus the number of action dimensions, or, with discrete
+    actions, 0.5 log n."""
+    initial_temperature: float = 1.0
+    optimizer: dict = dataclasses.field(default_factory=_descent)
+    """Moves the policy."""
+    critic_optimizer: dict = dataclasses.field(default_factory=_descent)
+    temperature_optimizer: dict = dataclasses.field(default_factory=_descent)
+    jit: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.initial_temperature <= 0:
+            raise ValueError("initial_temperature must be positive.")
+        self.create_optimizers()
+
+    def create_optimizers(self) -> list[optimizers.Optimizer]:
+        """Optimizers of critics, policy and temperature; raises ConfigError."""
+        names = "critic_optimizer", "optimizer", "temperature_optimizer"
+        provided = ("items", "seed")
+        return [
+            optimizers.create(getattr(self, x), f"algorithm.{x}", provided)
+            for x in names
+        ]
+
+
+class SAC(off_policy.OffPolicy):
+    """Learns a policy of high return and of high entropy."""
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        num_agents: int,
+        max_length: int,
+        config: Config,
+        seed: int = 0,
+    ) -> None:
+        """Create variables for `num_agents` rows; `max_length` is not needed.
+
+        Raises:
+          UnsupportedSpaceError: unless actions are bounded boxes or Discrete.
+        """
+        del max_length
+        self._discrete = isinstance(action_space, gymnasium.spaces.Discrete)
+        self._space = action_space
+        if self._discrete:
+            if spaces.mask_sizes(observation_space, action_space):
+                raise spaces.UnsupportedSpaceError(
+                    "SAC knows no action masks; use dqn, ppo, trpo, vpg or a2c."
+                )
+            size = int(action_space.n)
+            policy = soft_actor_critic.Actor(
+                observation_space, size, config.network, seed
+            )
+            action, entropy = tf.TensorSpec([], tf.int64), 0.5 * math.log(size)
+        else:
+            policy = soft_actor_critic.SquashedPolicy(
+                observation_space, action_space, config.network, seed
+            )
+            size = policy.size
+            action, entropy = tf.TensorSpec([size]), -float(size)
+        self.policy = policy
+        self._target_entropy = (
+            entropy if config.target_entropy is None else config.target_entropy
+        )
+        self.critics, self.target_critics = (
+            soft_actor_critic.TwinCritics(
+                observation_space, size, config.network, seed + 100, self._discrete
+            )
+            for _ in range(2)
+        )
+        self.log_temperature = keras.Variable(math.log(config.initial_temperature))
+        parts = config.create_optimizers()
+        self._critic_optimizer, self._optimizer, self._temperature_optimizer = parts
+        self._critic_optimizer.build(self.critics.trainable_variables)
+        self._optimizer.build(self.policy.trainable_variables)
+        self._temperature_optimizer.build([self.log_temperature])
+        self._synchronization = optimizers.Synchronization(tau=config.tau)
+        names = ("critic_loss", "value", "policy_loss", "entropy", "temperature")
+        super().__init__(observation_space, num_agents, config, seed, action, names)
+
+    def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
+        """Vectors in [-1, 1], `[K, A]`, or choices `[K]`; random ones at first."""
+        distribution = self.distribution(observation)
+        if not training:
+            return self._squash(distribution.mode())
+        action = self._squash(distribution.sample(self.generator))
+        shape = tf.shape(action)
+        if self._discrete:
+            size = int(self._space.n)
+            random = self.generator.uniform(shape, maxval=size, dtype=tf.int64)
+        else:
+            random = self.generator.uniform(shape, -1.0, 1.0)
+        return tf.where(self.steps < self._config.start_size, random, action)
+
+    def environment_action(self, action: tf.Tensor) -> tf.Tensor:
+        """Actions of the space."""
+        if self._discrete:
+            return action + int(self._space.start)
+        return self.policy.action(action)
+
+    def distribution(self, observation: Any) -> Any:
+        """Of actions before tanh, or of choices."""
+        if self._discrete:
+            return distributions.Categorical(self.policy(observation))
+        return self.policy.distribution(observation)
+
+    @property
+    def temperature(self) -> tf.Tensor:
+        """Weight of the entropy, positive."""
+        return tf.exp(self.log_temperature.value)
+
+    def evaluate(
+        self, critics: soft_actor_critic.TwinCritics, observation: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Smaller value of the policy's actions, and its entropy, both `[B]`.
+
+        By one sample of an action, or exactly where actions are discrete.
+        """
+        distribution = self.distribution(observation)
+        if self._discrete:
+            values = tf.reduce_min(critics(observation), 0)
+            probabilities = tf.nn.softmax(distribution.parameters["logits"])
+            return tf.reduce_sum(probabilities * values, -1), distribution.entropy()
+        sample = distribution.sample(self.generator)
+        values = critics(observation, tf.tanh(sample))
+        return tf.reduce_min(values, 0), -distribution.log_prob(sample)
+
+    def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Soft returns `[B]`; Haarnoja et al. (2018), equation 3."""
+        value, entropy = self.evaluate(self.target_critics, items["next_observation"])
+        following = value + self.temperature * entropy
+        return tf.stop_gradient(items["reward"] + items["discount"] * following)
+
+    def values(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Values of both critics for the actions that were taken, `[2, B]`."""
+        if not self._discrete:
+            return self.critics(items["observation"], items["action"])
+        chosen = tf.one_hot(items["action"], int(self._space.n))
+        return tf.reduce_sum(chosen * self.critics(items["observation"]), -1)
+
+    def critic_loss(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Half the squared errors of both critics, weighted; and metrics."""
+        values = self.values(items)
+        errors = tf.reduce_sum((values - items["target"]) ** 2, 0)
+        loss = 0.5 * tf.reduce_mean(items["weight"] * errors)
+        return loss, {"critic_loss": loss, "value": tf.reduce_mean(values)}
+
+    def policy_loss(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Minus value and weighted entropy of the policy; and metrics."""
+        value, entropy = self.evaluate(self.critics, items["observation"])
+        loss = -tf.reduce_mean(value + tf.stop_gradient(self.temperature) * entropy)
+        return loss, {"policy_loss": loss, "entropy": tf.reduce_mean(entropy)}
+
+    def learn(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """One step of critics, policy, temperature and targets."""
+        items = {**items, "target": self.target(items)}
+        errors = tf.zeros_like(items["reward"])
+        if self._config.prioritized:
+            errors = tf.reduce_mean(tf.abs(self.values(items) - items["target"]), 0)
+        critics = self.critics.trainable_variables
+        options = {
+            "items": items,
+            "seed": self.generator.uniform_full_int([2], tf.int32),
+        }
+        metrics = self._critic_optimizer.step(self.critic_loss, critics, **options)
+        metrics |= self._optimizer.step(
+            self.policy_loss, self.policy.trainable_variables, **options
+        )
+        excess = metrics["entropy"] - self._target_entropy
+
+        def temperature_loss(_):
+            return self.log_temperature.value * excess, {}
+
+        self._temperature_optimizer.step(
+            temperature_loss, [self.log_temperature], **options
+        )
+        self._synchronization.step(
+            None, self.target_critics.trainable_variables, source=critics
+        )
+        metrics["temperature"] = self.temperature
+        return {name: metrics[name] for name in self.metrics.names}, errors
+
+    def _squash(self, sample: tf.Tensor) -> tf.Tensor:
+        return sample if self._discrete else tf.tanh(sample)
+
+    def persistent(self) -> dict[str, Any]:
+        """Everything but the running episodes."""
+        return {
+            **super().persistent(),
+            "policy": self.policy.variables,
+            "critics": self.critics.variables,
+            "target_critics": self.target_critics.variables,
+            "log_temperature": self.log_temperature,
+            "policy_optimizer": self._optimizer,
+            "critic_optimizer": self._critic_optimizer,
+            "temperature_optimizer": self._temperature_optimizer,
+        }

@@ -1,0 +1,199 @@
+"""Twin delayed deep deterministic policy gradient, and DDPG as a special case.
+
+Fujimoto et al. (2018), "Addressing Function Approximation Error in Actor-Critic
+Methods"; Lillicrap et al. (2016), "Continuous control with deep reinforcement learning".
+"""
+
+import dataclasses
+from typing import Any
+
+import gymnasium
+import tensorflow as tf
+
+from agents import exploration, optimizers
+from agents.algorithms import off_policy
+from agents.networks import heads, soft_actor_critic
+from agents.tools import schedules
+
+
+def _descent() -> dict:
+    return {"type": "adam", "learning_rate": 1e-3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(off_policy.Config):
+    """Hyperparameters of TD3; DDPG has `policy_delay` 1 and no `target_noise`."""
+
+    type: str = "td3"
+    tau: float = 0.005
+    """How far the target networks move after every update of the policy."""
+    noise: str = "gaussian"
+    """Of exploration: `gaussian`, or `ornstein_uhlenbeck`, correlated in time."""
+    noise_std: float | schedules.Schedule = 0.1
+    target_noise: float = 0.2
+    """Deviation of the next actions that targets are averaged over."""
+    target_noise_clip: float = 0.5
+    policy_delay: int = 2
+    """Updates of the critics per update of the policy."""
+    optimizer: dict = dataclasses.field(default_factory=_descent)
+    """Moves the policy."""
+    critic_optimizer: dict = dataclasses.field(default_factory=_descent)
+    jit: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise not in ("gaussian", "ornstein_uhlenbeck"):
+            raise ValueError(
+                "noise must be one of gaussian, ornstein_uhlenbeck, got "
+                f"{self.noise!r}."
+            )
+        if self.policy_delay < 1:
+            raise ValueError(f"policy_delay must be positive, got {self.policy_delay}.")
+        self.create_optimizers()
+
+    def create_optimizers(self) -> list[optimizers.Optimizer]:
+        """Optimizers of critics and policy; raises ConfigError."""
+        provided = ("items", "seed")
+        return [
+            optimizers.create(getattr(self, x), f"algorithm.{x}", provided)
+            for x in ("critic_optimizer", "optimizer")
+        ]
+
+
+class TD3(off_policy.OffPolicy):
+    """Learns the action of highest value."""
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        num_agents: int,
+        max_length: int,
+        config: Config,
+        seed: int = 0,
+    ) -> None:
+        """Create variables for `num_agents` rows; `max_length` is not needed.
+
+        Raises:
+          UnsupportedSpaceError: unless actions are bounded boxes.
+        """
+        del max_length
+        size = soft_actor_critic.box_size(action_space)
+        self._space = action_space
+        self.policy, self.target_policy = (
+            soft_actor_critic.Actor(observation_space, size, config.network, seed)
+            for _ in range(2)
+        )
+        self.critics, self.target_critics = (
+            soft_actor_critic.TwinCritics(
+                observation_space, size, config.network, seed + 100, False
+            )
+            for _ in range(2)
+        )
+        self._critic_optimizer, self._optimizer = config.create_optimizers()
+        self._critic_optimizer.build(self.critics.trainable_variables)
+        self._optimizer.build(self.policy.trainable_variables)
+        self._synchronization = optimizers.Synchronization(tau=config.tau)
+        kinds = {
+            "gaussian": exploration.Gaussian,
+            "ornstein_uhlenbeck": exploration.OrnsteinUhlenbeck,
+        }
+        self._exploration = kinds[config.noise](size, num_agents, config.noise_std)
+        super().__init__(
+            observation_space,
+            num_agents,
+            config,
+            seed,
+            tf.TensorSpec([size]),
+            ("critic_loss", "value", "policy_loss"),
+        )
+
+    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+        """Transitions and noise of these rows begin anew."""
+        super().begin_episodes(agent_indices)
+        self._exploration.begin(agent_indices)
+
+    def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
+        """Vectors in [-1, 1], `[K, A]`; random ones at first."""
+        action = tf.tanh(self.policy(observation))
+        if not training:
+            return action
+        action = self._exploration(agent_indices, action, self.steps, self.generator)
+        random = self.generator.uniform(tf.shape(action), -1.0, 1.0)
+        return tf.where(self.steps < self._config.start_size, random, action)
+
+    def environment_action(self, action: tf.Tensor) -> tf.Tensor:
+        """Actions of the space."""
+        return heads.scale(action, self._space)
+
+    def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns `[B]`, of next actions with some noise; algorithm 1."""
+        config, following = self._config, items["next_observation"]
+        action = tf.tanh(self.target_policy(following))
+        limit = config.target_noise_clip
+        noise = config.target_noise * self.generator.normal(tf.shape(action))
+        action += tf.clip_by_value(noise, -limit, limit)
+        values = self.target_critics(following, tf.clip_by_value(action, -1.0, 1.0))
+        target = items["reward"] + items["discount"] * tf.reduce_min(values, 0)
+        return tf.stop_gradient(target)
+
+    def critic_loss(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Half the squared errors of both critics, weighted; and metrics."""
+        values = self.critics(items["observation"], items["action"])
+        errors = tf.reduce_sum((values - items["target"]) ** 2, 0)
+        loss = 0.5 * tf.reduce_mean(items["weight"] * errors)
+        return loss, {"critic_loss": loss, "value": tf.reduce_mean(values)}
+
+    def policy_loss(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Minus the value of the policy's actions by the first critic."""
+        action = tf.tanh(self.policy(items["observation"]))
+        loss = -tf.reduce_mean(self.critics(items["observation"], action)[0])
+        return loss, {"policy_loss": loss}
+
+    def learn(
+        self, items: dict[str, tf.Tensor]
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """One step of the critics and, now and then, of policy and targets."""
+        items = {**items, "target": self.target(items)}
+        critics = self.critics.trainable_variables
+        policy = self.policy.trainable_variables
+        errors = tf.zeros_like(items["reward"])
+        if self._config.prioritized:
+            values = self.critics(items["observation"], items["action"])
+            errors = tf.reduce_mean(tf.abs(values - items["target"]), 0)
+        options = {
+            "items": items,
+            "seed": self.generator.uniform_full_int([2], tf.int32),
+        }
+        metrics = self._critic_optimizer.step(self.critic_loss, critics, **options)
+
+        def move_policy():
+            loss = self._optimizer.step(self.policy_loss, policy, **options)
+            targets = (
+                self.target_policy.trainable_variables
+                + self.target_critics.trainable_variables
+            )
+            self._synchronization.step(None, targets, source=policy + critics)
+            return loss["policy_loss"]
+
+        due = tf.equal(self.updates % self._config.policy_delay, 0)
+        loss = tf.cond(due, move_policy, lambda: self.policy_loss(items)[0])
+        metrics["policy_loss"] = loss
+        return {name: metrics[name] for name in self.metrics.names}, errors
+
+    def persistent(self) -> dict[str, Any]:
+        """Everything but the running episodes."""
+        return {
+            **super().persistent(),
+            "policy": self.policy.variables,
+            "critics": self.critics.variables,
+            "target_policy": self.target_policy.variables,
+            "target_critics": self.target_critics.variables,
+            "policy_optimizer": self._optimizer,
+            "critic_optimizer": self._critic_optimizer,
+            "synchronization": self._synchronization,
+        }

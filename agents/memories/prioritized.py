@@ -1,0 +1,143 @@
+"""Selection of entries of a replay memory by how wrong the values were."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+class Prioritized(tf.Module):
+    """A set of entries, each drawn in proportion to `(|td_error| + epsilon) ** alpha`.
+
+    New entries have the largest priority so far. Same functions as `Uniform`. After
+    proportional prioritization of Schaul et al. (2016), https://arxiv.org/abs/1511.05952.
+
+    The sum tree has 16 children per node instead of two, since time goes by the number
+    of operations. A level is a variable `[nodes, 16]`, leaves first; every number is
+    the sum of one node of the level below, always computed anew from its children, so
+    rounding does not accumulate. Priorities are kept with the exponent applied.
+
+    Attributes:
+      size: Number of members, int32.
+    """
+
+    def __init__(self, alpha: float = 0.6, epsilon: float = 1e-6) -> None:
+        """Exponent `alpha`, zero for uniform, and `epsilon`, greater than zero."""
+        super().__init__()
+        if not (alpha >= 0 and epsilon > 0):
+            raise ValueError(
+                "Priorities need alpha >= 0 and epsilon > 0, "
+                f"got {alpha} and {epsilon}."
+            )
+        self._alpha, self._epsilon = alpha, epsilon
+
+    def build(self, num_entries: int) -> None:
+        """Allocate for indices from zero to `num_entries - 1`, none of them members."""
+        self._none = num_entries
+        self._levels = [
+            tf.Variable(tf.zeros([nodes, _WIDTH], tf.float64), trainable=False)
+            for nodes in _nodes(num_entries)
+        ]
+        self._largest = tf.Variable(tf.ones([], tf.float64), trainable=False)
+        self.size = tf.Variable(0, trainable=False)
+
+    def num_bytes(self, num_entries: int) -> int:
+        """Memory that `build` takes."""
+        return 8 * _WIDTH * sum(_nodes(num_entries)) + 12
+
+    @property
+    def persistent(self) -> dict[str, Any]:
+        """What a checkpoint holds."""
+        return {"levels": self._levels, "largest": self._largest, "size": self.size}
+
+    @property
+    def total(self) -> tf.Tensor:
+        """Sum of all priorities, float64."""
+        return tf.reduce_sum(tf.gather(self._levels[-1], 0))
+
+    def priorities(self, indices: tf.Tensor) -> tf.Tensor:
+        """Priorities float64 `[M]` with the exponent applied, zero for no members."""
+        return _pick(tf.gather(self._levels[0], indices // _WIDTH), indices % _WIDTH)
+
+    def change(self, new: tf.Tensor, old: tf.Tensor) -> None:
+        """Add entries that are not members, and take others out if they are."""
+        added = new < self._none
+        priority = self.priorities(old)
+        removed = priority > 0
+        # XLA would copy the level if what is written did not depend on what is read.
+        zeros = tf.where(removed, tf.zeros_like(priority), priority)
+        values = tf.concat([tf.where(added, self._largest, 0), zeros], 0)
+        self._assign(tf.concat([new, old], 0), values)
+        self.size.assign_add(_count(added) - _count(removed))
+
+    def sample(self, count: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Draw one from each of `count` equal parts of the total, for a seed int32 `[2]`.
+
+        Returns:
+          Indices, int32 `[count]`, and the probability of each, float64 `[count]`.
+        """
+        # Integers, because XLA makes other floats of the same seed.
+        bits = tf.random.stateless_uniform(
+            [count], seed, None, None, tf.uint32, alg="philox"
+        )
+        uniform = tf.cast(bits, tf.float64) / 2**32
+        total = self.total
+        rest = (tf.range(count, dtype=tf.float64) + uniform) * (total / count)
+        node = tf.zeros([count], tf.int32)
+        for level in reversed(self._levels):
+            children = tf.gather(level, node)
+            child, before = _descend(children, rest)
+            node, rest = node * _WIDTH + child, rest - before
+        return node, _pick(children, child) / total
+
+    def update(self, indices: tf.Tensor, td_errors: tf.Tensor) -> None:
+        """Set priorities of members; of an index that is there twice the last counts."""
+        error = tf.cast(tf.debugging.check_numerics(td_errors, "TD errors"), tf.float64)
+        priority = (tf.abs(error) + self._epsilon) ** self._alpha
+        priority = tf.where(self.priorities(indices) > 0, priority, 0)
+        self._assign(indices, priority)
+        self._largest.assign(tf.maximum(self._largest, tf.reduce_max(priority)))
+
+    def _assign(self, indices: tf.Tensor, values: tf.Tensor) -> None:
+        """Set leaves and the sums above them."""
+        for number, level in enumerate(self._levels):
+            if number:
+                values = tf.reduce_sum(tf.gather(self._levels[number - 1], indices), 1)
+            places = tf.stack([indices // _WIDTH, indices % _WIDTH], 1)
+            level.scatter_nd_update(places, values)
+            indices //= _WIDTH
+
+
+_WIDTH = 16
+
+
+def _nodes(num_entries: int) -> list[int]:
+    """Nodes of each level, leaves first; one entry more stands for none."""
+    nodes = [-(-(num_entries + 1) // _WIDTH)]
+    while nodes[-1] > 1:
+        nodes.append(-(-nodes[-1] // _WIDTH))
+    return nodes
+
+
+def _count(flags: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(flags, tf.int32))
+
+
+def _pick(children: tf.Tensor, child: tf.Tensor) -> tf.Tensor:
+    """One of the children `[B, 16]` of each node, `[B]`."""
+    numbers = np.arange(_WIDTH, dtype=np.int32)
+    picked = tf.where(numbers == child[:, tf.newaxis], children, 0)
+    return tf.reduce_sum(picked, 1)
+
+
+def _descend(children: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The child `[B]` in which `rest` of the sum lies, and the sum before it `[B]`.
+
+    Never one without priority: should rounding leave nothing beyond `rest`, it is the
+    last child that has some.
+    """
+    numbers = np.arange(_WIDTH, dtype=np.int32)
+    sums = tf.matmul(children, np.triu(np.ones([_WIDTH, _WIDTH])))  # Fast cumsum.
+    rank = tf.where(sums > rest[:, tf.newaxis], 2 * _WIDTH - numbers, numbers + 1)
+    child = tf.argmax(tf.where(children > 0, rank, 0), 1, tf.int32)
+    return child, _pick(sums - children, child)

@@ -1,0 +1,130 @@
+"""Values of all actions, for Q-learning."""
+
+from typing import Any
+
+import gymnasium
+import keras
+import tensorflow as tf
+
+from agents.networks import heads, initializers, noisy, torsos
+from agents.networks.presets import NetworkConfig
+from agents.tools import spaces
+
+
+class ActionValues(keras.layers.Layer):
+    """Maps observations to a value, or its distribution, of every action.
+
+    MultiDiscrete spaces have one branch per number; Tavakoli et al. (2018), "Action
+    Branching Architectures for Deep Reinforcement Learning". Values of all branches
+    lie side by side, `[B, values, atoms]`.
+
+    Attributes:
+      sizes: Number of actions of each branch.
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: NetworkConfig,
+        seed: int,
+        dueling: bool = False,
+        atoms: int = 1,
+        noisy_std: float = 0.0,
+    ) -> None:
+        """Build all layers.
+
+        Args:
+          observation_space, action_space: Discrete or MultiDiscrete actions.
+          config: Of the torso.
+          seed: Of the initial weights.
+          dueling: Add up values of states and advantages of actions; Wang et al.
+            (2016), equation 9.
+          atoms: Of a categorical distribution over returns; Bellemare et al. (2017).
+          noisy_std: Initial noise of the last layers; zero for none.
+
+        Raises:
+          UnsupportedSpaceError: for other actions.
+        """
+        super().__init__()
+        self.sizes = spaces.choices(action_space)
+        if self.sizes is None:
+            raise spaces.UnsupportedSpaceError(
+                f"Action space {action_space} has no list of actions to have values; "
+                "use algorithm sac, td3 or a policy gradient such as ppo, or "
+                "gymnasium.spaces.Discrete actions."
+            )
+        self._masked = spaces.mask_sizes(observation_space, action_space) is not None
+        inputs = observation_space
+        if self._masked:
+            rest = dict(observation_space.spaces)
+            del rest[spaces.ACTION_MASK]
+            inputs = gymnasium.spaces.Dict(rest)
+        self._torso = torsos.Torso(inputs, config, seed)
+        self._atoms = atoms
+        specs = spaces.spec(observation_space)
+        zeros = spaces.transform(lambda x: tf.zeros([1, *x.shape], x.dtype), specs)
+        features = self._torso.step(self._split(zeros)[0], ())[0].shape[-1]
+
+        def layer(units, number):
+            if noisy_std:
+                return noisy.NoisyDense(features, units, noisy_std, seed + number)
+            kernel = initializers.hidden(config, seed + number)
+            return keras.layers.Dense(units, kernel_initializer=kernel)
+
+        self._heads = [layer(sum(self.sizes) * atoms, 50)]
+        if dueling:
+            self._heads.append(layer(atoms, 60))
+        self._noisy = bool(noisy_std)
+        self.call(zeros)  # Builds all layers.
+        self.built = True
+
+    def draw(self, generator: tf.random.Generator) -> Any:
+        """Noise for `call`, if layers are noisy."""
+        return [x.draw(generator) for x in self._heads] if self._noisy else None
+
+    def call(self, observation: Any, noise: Any = None) -> tf.Tensor:
+        """Values, or logits of their distributions, `[B, values, atoms]`."""
+        inputs, _ = self._split(observation)
+        features, _ = self._torso.step(inputs, ())
+        if self._noisy:
+            noise = [None] * len(self._heads) if noise is None else noise
+            outputs = [x(features, y) for x, y in zip(self._heads, noise, strict=True)]
+        else:
+            outputs = [x(features) for x in self._heads]
+        values = tf.reshape(outputs[0], [-1, sum(self.sizes), self._atoms])
+        if len(outputs) == 1:
+            return values
+        state = tf.reshape(outputs[1], [-1, 1, self._atoms])
+        parts = [
+            x - tf.reduce_mean(x, 1, keepdims=True)
+            for x in tf.split(values, self.sizes, 1)
+        ]
+        return state + tf.concat(parts, 1)
+
+    def best(self, values: tf.Tensor, observation: Any) -> tf.Tensor:
+        """Best allowed action of each branch, int64 `[B, D]`, of `[B, values]`."""
+        allowed = self.allowed(observation)
+        if allowed is not None:
+            values = tf.where(allowed, values, heads.FORBIDDEN)
+        branches = tf.split(values, self.sizes, 1)
+        return tf.stack([tf.argmax(x, -1) for x in branches], 1)
+
+    def allowed(self, observation: Any) -> tf.Tensor | None:
+        """Mask of actions, bool `[B, values]`, if observations have one."""
+        _, mask = self._split(observation)
+        if mask is None:
+            return None
+        return tf.concat([tf.cast(x, tf.bool) for x in tf.nest.flatten(mask)], -1)
+
+    def chosen(self, values: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """What belongs to actions `[B, D]`, `[B, D, ...]` of `[B, values, ...]`."""
+        starts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]
+        return tf.gather(values, action + tf.constant(starts, tf.int64), batch_dims=1)
+
+    def _split(self, observation: Any) -> tuple[Any, Any]:
+        """What the torso sees, and the mask."""
+        if not self._masked:
+            return observation, None
+        rest = dict(observation)
+        return rest, rest.pop(spaces.ACTION_MASK)

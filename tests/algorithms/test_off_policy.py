@@ -1,0 +1,615 @@
+"""DQN, SAC and TD3: what they learn from, when, and that they learn."""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import networks, tools
+from agents.algorithms import dqn, sac, td3
+from agents.environments import compiled, functional
+from agents.networks import soft_actor_critic
+from agents.scripts import configs, runs
+from agents.tools import checkpoint, loop, mock_algorithm
+from agents.tools import spaces as spaces_
+
+CLASSES = {"dqn": dqn.DQN, "sac": sac.SAC, "td3": td3.TD3}
+CONFIGS = {"dqn": dqn.Config, "sac": sac.Config, "td3": td3.Config}
+SGD = {"type": "sgd", "learning_rate": 0.1}
+TABLE = networks.NetworkConfig(layers=())
+SMALL = networks.NetworkConfig(layers=(32, 32), activation="tanh")
+
+
+class Chain(gymnasium.Env):
+    """Three states in a row: right moves on, left goes back; the last step pays 1.
+
+    Action 1 in state 2 ends the episode with reward 1, action 0 in state 0 pays 0.1.
+    """
+
+    observation_space = gs.Discrete(3)
+    action_space = gs.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._state, self._time = int(self.np_random.integers(3)), 0
+        return self._state, {}
+
+    def step(self, action):
+        self._time += 1
+        truncated = self._time == 10
+        if action == 1 and self._state == 2:
+            return 2, 1.0, True, truncated, {}
+        reward = 0.1 if action == 0 and self._state == 0 else 0.0
+        self._state = min(self._state + 1, 2) if action else max(self._state - 1, 0)
+        return self._state, reward, False, truncated, {}
+
+
+class Endless(gymnasium.Env):
+    """Pays 1 at every step; episodes are cut off, or end, after 8."""
+
+    observation_space = gs.Box(-1, 1, (2,))
+
+    def __init__(self, truncate, discrete):
+        self._truncate = truncate
+        self.action_space = gs.Discrete(2) if discrete else gs.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        self._time += 1
+        over = self._time == 8
+        flags = (False, over) if self._truncate else (over, False)
+        return self._observe(), 1.0, *flags, {}
+
+    def _observe(self):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+
+class Identity(gymnasium.Env):
+    """Pays for actions that equal the observation."""
+
+    def __init__(self, action_space):
+        self.observation_space = gs.Box(-1, 1, (2,))
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        if isinstance(self.action_space, gs.Box):
+            low, high = self.action_space.low[0], self.action_space.high[0]
+            unit = 2 * (float(action[0]) - low) / (high - low) - 1
+            reward = 1 - min(abs(unit - 0.8 * self._seen[0]), 1)
+        else:
+            start = np.ravel(self.action_space.start)
+            goal = (self._seen > 0).astype(int)[: len(start)]
+            reward = float(np.mean(np.ravel(action) - start == goal))
+        self._time += 1
+        return self._observe(), reward, self._time == 10, False, {}
+
+    def _observe(self):
+        self._seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self._seen
+
+
+def batch(*envs):
+    envs = tools.InGraphBatchEnv(tools.BatchEnv(list(envs), blocking=True))
+    envs.discontinue(np.arange(len(envs)))
+    return envs
+
+
+def make(name, envs, **changes):
+    defaults = {
+        "capacity": 500,
+        "batch_size": 8,
+        "start_size": 16,
+        "jit": False,
+        "network": SMALL,
+    }
+    config = CONFIGS[name](**{**defaults, **changes})
+    spaces = envs.observation_space, envs.action_space
+    return CLASSES[name](*spaces, len(envs), 500, config)
+
+
+def numbers(variables):
+    return [tf.convert_to_tensor(x).numpy().copy() for x in variables]
+
+
+def stored(agent, folder):
+    """Everything that a checkpoint holds, by name."""
+    path = tf.train.Checkpoint(**agent.persistent()).write(str(folder / "stored"))
+    reader = tf.train.load_checkpoint(path)
+    names = sorted(reader.get_variable_to_shape_map())
+    return {x: reader.get_tensor(x) for x in names if "OBJECT_GRAPH" not in x}
+
+
+def equal(left, right):
+    """Whether what two checkpoints hold is the same, bit for bit."""
+    return set(left) == set(right) and all(
+        np.array_equal(left[name], right[name]) for name in left
+    )
+
+
+def same(left, right):
+    return all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
+
+
+def table(agent, values, network=None):
+    """Set the values of states (rows) and actions of a network without layers."""
+    kernel, bias = (network or agent.network).trainable_variables
+    kernel.assign(values)
+    bias.assign(tf.zeros_like(bias))
+
+
+def items(**changes):
+    """Four transitions of the chain: state, action, reward, discount, next state."""
+    defaults = {
+        "observation": tf.constant([0, 1, 2, 2], tf.int64),
+        "action": tf.constant([[1], [1], [1], [0]], tf.int64),
+        "reward": tf.constant([0.0, 0.5, 1.0, -1.0]),
+        "discount": tf.constant([0.9, 0.81, 0.0, 0.9]),
+        "next_observation": tf.constant([1, 2, 0, 1], tf.int64),
+        "weight": tf.constant([1.0, 0.5, 1.0, 0.25]),
+    }
+    return {**defaults, **changes}
+
+
+# Q-learning.
+
+ONLINE = [[1.0, 2.0], [3.0, 0.0], [0.0, 5.0]]
+TARGET = [[10.0, 20.0], [30.0, 40.0], [50.0, 60.0]]
+
+
+@pytest.mark.parametrize(
+    ("double", "expected"),
+    [
+        # The online network prefers action 0 in state 1, and action 1 in state 2.
+        (True, [0.9 * 30, 0.5 + 0.81 * 60, 1.0, -1.0 + 0.9 * 30]),
+        (False, [0.9 * 40, 0.5 + 0.81 * 60, 1.0, -1.0 + 0.9 * 40]),
+    ],
+)
+def test_targets_by_hand(double, expected):
+    agent = make("dqn", batch(Chain()), double=double, network=TABLE)
+    table(agent, ONLINE)
+    table(agent, TARGET, agent.target_network)
+    target = agent.target(items())[:, 0]
+    np.testing.assert_allclose(target, expected, rtol=1e-6)
+
+
+def test_weights_are_outside_of_the_huber_loss():
+    """RLgraph weighted the error, which is squared afterwards."""
+    agent = make("dqn", batch(Chain()), network=TABLE, huber_delta=1.0)
+    table(agent, ONLINE)
+    target = tf.constant([[2.5], [3.0], [5.0], [0.5]])  # Errors 0.5, 3, 0 and 0.5.
+    loss, _ = agent.loss(items(target=target))
+    terms = [0.5 * 0.5**2, 0.5 * (3.0 - 0.5), 0.0, 0.25 * 0.5 * 0.5**2]
+    np.testing.assert_allclose(loss, np.mean(terms), rtol=1e-6)
+
+
+@pytest.mark.parametrize("delta", [0.5, 1.0, 2.0])
+def test_slope_of_the_huber_loss(delta):
+    """Not zero beyond delta, as where errors are clipped."""
+    error = tf.constant([-10.0, -3.0, -0.1, 0.0, 0.2, 3.0])
+    with tf.GradientTape() as tape:
+        tape.watch(error)
+        loss = dqn.huber(error, delta)
+    expected = np.clip(error.numpy(), -delta, delta)
+    np.testing.assert_allclose(tape.gradient(loss, error), expected, rtol=1e-6)
+    np.testing.assert_allclose(dqn.huber(error, None), 0.5 * error.numpy() ** 2)
+
+
+def test_priorities_are_errors_and_not_losses():
+    agent = make("dqn", batch(Chain()), network=TABLE, prioritized=True)
+    table(agent, ONLINE)
+    table(agent, TARGET, agent.target_network)
+    _, errors = agent.learn(items())
+    target = np.array([27, 49.1, 1, 26])
+    np.testing.assert_allclose(errors, np.abs(target - [2, 0, 5, 0]), rtol=1e-5)
+
+
+def test_dueling_values_have_advantages_of_mean_zero():
+    agent = make("dqn", batch(Chain()), network=TABLE, dueling=True)
+    advantages, _, states, _ = agent.network.trainable_variables
+    advantages.assign(ONLINE)
+    states.assign([[7.0], [8.0], [9.0]])
+    values = agent.network(tf.constant([0, 1, 2], tf.int64))[..., 0]
+    expected = [[6.5, 7.5], [9.5, 6.5], [6.5, 11.5]]
+    np.testing.assert_allclose(values, expected)
+
+
+def test_projection_by_hand():
+    """Bellemare et al. (2017), algorithm 1, on three atoms."""
+    support = tf.constant([-1.0, 0.0, 1.0])
+    probabilities = tf.constant([[0.2, 0.3, 0.5], [0.0, 0.0, 1.0]])
+    returns = tf.constant([[-1.5, 0.25, 0.5], [0.75, 0.75, 0.75]])
+    result = dqn.project(probabilities, returns, support)
+    expected = [[0.2, 0.3 * 0.75 + 0.25, 0.3 * 0.25 + 0.25], [0, 0.25, 0.75]]
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("atoms", [1, 11])
+def test_branches_have_their_own_best_actions(atoms):
+    env = Identity(gs.MultiDiscrete([2, 3], start=[1, -1]))
+    agent = make("dqn", batch(env), atoms=atoms)
+    values = tf.constant([[0.0, 1.0, 5.0, 7.0, 6.0]])
+    np.testing.assert_array_equal(agent.network.best(values, None), [[1, 1]])
+    chosen = agent.network.chosen(values, tf.constant([[0, 2]], tf.int64))
+    np.testing.assert_array_equal(chosen, [[0.0, 6.0]])
+    action = agent.environment_action(tf.constant([[1, 2]], tf.int64))
+    np.testing.assert_array_equal(action, [[2, 1]])
+
+
+def test_noise_is_for_training_only():
+    envs = batch(*(Chain() for _ in range(4)))
+    agent = make("dqn", envs, noisy_std=0.5, network=TABLE)
+    seen = tf.constant([0, 1, 2, 0], tf.int64)
+    rows = tf.range(4)
+    still = [agent.perform(rows, seen, training=False).numpy() for _ in range(20)]
+    assert len({tuple(x) for x in still}) == 1
+    moving = [agent.perform(rows, seen).numpy() for _ in range(50)]
+    assert len({tuple(x) for x in moving}) > 1
+
+
+def test_target_network_is_a_copy_renewed_at_the_exact_step():
+    envs = batch(*(Chain() for _ in range(4)))
+    agent = make("dqn", envs, target_period=5, replay_ratio=1.0, optimizer=SGD)
+    first = numbers(agent.network.trainable_variables)
+    assert same(first, numbers(agent.target_network.trainable_variables))
+    while agent.updates.numpy() < 4:
+        tools.simulate(envs, agent, 1)
+    assert agent.updates.numpy() == 4
+    assert same(first, numbers(agent.target_network.trainable_variables))
+    tools.simulate(envs, agent, 1)
+    assert agent.updates.numpy() == 8
+    after = numbers(agent.target_network.trainable_variables)
+    assert not same(first, after)
+    assert not same(after, numbers(agent.network.trainable_variables))
+
+
+def test_values_of_the_chain_are_recovered():
+    discount = 0.9
+    best = np.zeros([3, 2])
+    for _ in range(200):
+        state = best.max(1)
+        best = np.array(
+            [
+                [0.1 + discount * state[0], discount * state[1]],
+                [discount * state[0], discount * state[2]],
+                [discount * state[1], 1.0],
+            ]
+        )
+    envs = batch(*(Chain() for _ in range(8)))
+    agent = make(
+        "dqn",
+        envs,
+        batch_size=32,
+        start_size=100,
+        capacity=1000,
+        discount=discount,
+        epsilon=1.0,
+        replay_ratio=1.0,
+        target_period=20,
+        network=TABLE,
+        optimizer={
+            "type": "adam",
+            "learning_rate": {"type": "linear", "from": 0.05, "to": 0.001, "over": 6e3},
+        },
+    )
+    tools.simulate(envs, agent, 800)
+    values = agent.network(tf.constant([0, 1, 2], tf.int64))[..., 0]
+    np.testing.assert_allclose(values, best, atol=1e-2)
+
+
+# When they learn.
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.25, 1.0, 2.5])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_replay_ratio_is_exact_for_any_number_of_agents(count, ratio):
+    envs = batch(*(Chain() for _ in range(count)))
+    agent = make("dqn", envs, replay_ratio=ratio, network=TABLE)
+    while agent.memory.size < 16:
+        tools.simulate(envs, agent, 1)
+    before = agent._counted.numpy() - count * (agent._counted.numpy() > 0)
+    assert before == 0
+    tools.simulate(envs, agent, 40)
+    counted = agent._counted.numpy()
+    assert abs(counted - 40 * count) <= count
+    assert agent.updates.numpy() == np.floor(counted * ratio + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+def test_evaluation_is_deterministic_and_learns_nothing(name, tmp_path):
+    space = gs.Discrete(2) if name == "dqn" else gs.Box(-2, 1, (1,))
+    envs = batch(*(Identity(space) for _ in range(4)))
+    agent = make(name, envs)
+    tools.simulate(envs, agent, 20)
+    before = stored(agent, tmp_path)
+    seen = tf.random.stateless_uniform([4, 2], [1, 2], -1.0, 1.0)
+    actions = [agent.perform(tf.range(4), seen, False).numpy() for _ in range(3)]
+    tools.simulate(envs, agent, 20, training=False, reset=True)
+    assert equal(stored(agent, tmp_path), before)
+    assert np.array_equal(actions[0], actions[1])
+    for action in actions[0]:
+        assert space.contains(np.asarray(action, space.dtype))
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+def test_metrics_are_finite_and_declared(name):
+    space = gs.Discrete(2) if name == "dqn" else gs.Box(-2, 1, (1,))
+    envs = batch(*(Identity(space) for _ in range(4)))
+    agent = make(name, envs, prioritized=True, n_step=3)
+    tools.simulate(envs, agent, 20)
+    result = agent.metrics.result()
+    assert set(result) == set(agent.metrics.names)
+    assert np.isfinite(list(result.values())).all()
+    assert agent._learn.experimental_get_tracing_count() == 1
+
+
+# Soft actor-critic.
+
+
+def test_actor_update_leaves_critics_untouched():
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make("sac", envs, critic_optimizer={"type": "sgd", "learning_rate": 0.0})
+    before = numbers(agent.critics.trainable_variables)
+    policy = numbers(agent.policy.trainable_variables)
+    tools.simulate(envs, agent, 40)
+    assert same(numbers(agent.critics.trainable_variables), before)
+    assert not same(numbers(agent.policy.trainable_variables), policy)
+
+
+def test_temperature_stays_positive_and_moves_towards_the_target_entropy():
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    fast = {"type": "adam", "learning_rate": 0.5}
+    for target, above in ((-20.0, False), (20.0, True)):
+        agent = make("sac", envs, target_entropy=target, temperature_optimizer=fast)
+        tools.simulate(envs, agent, 60)
+        temperature = float(agent.temperature)
+        assert temperature > 0
+        assert (temperature > 1) == above
+
+
+def test_losses_are_finite_far_from_the_middle():
+    """At 20 before tanh, where it rounds to one."""
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make("sac", envs)
+    output = agent.policy.trainable_variables[-1]
+    output.assign([20.0, 0.0])
+    seen = tf.zeros([5, 2])
+    with tf.GradientTape() as tape:
+        loss, _ = agent.policy_loss({"observation": seen})
+    gradients = tape.gradient(loss, [x.value for x in agent.policy.trainable_variables])
+    assert np.isfinite(loss)
+    for gradient in gradients:
+        assert np.isfinite(gradient).all()
+
+
+def test_targets_of_sac_are_soft_and_pessimistic():
+    envs = batch(Identity(gs.Discrete(2)))
+    agent = make("sac", envs, network=networks.NetworkConfig(layers=()))
+    for network, bias in (
+        (agent.target_critics, ([3.0, 1.0], [2.0, 5.0])),
+        (agent.policy, ([np.log(3.0), 0.0],)),
+    ):
+        variables = network.trainable_variables
+        for kernel in variables[::2]:
+            kernel.assign(tf.zeros_like(kernel))
+        for variable, value in zip(variables[1::2], bias, strict=True):
+            variable.assign(value)
+    agent.log_temperature.assign(np.log(0.5))
+    data = {
+        "next_observation": tf.zeros([2, 2]),
+        "reward": tf.constant([1.0, 1.0]),
+        "discount": tf.constant([0.9, 0.0]),
+    }
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    value = 0.75 * 2.0 + 0.25 * 1.0 + 0.5 * entropy
+    np.testing.assert_allclose(agent.target(data), [1 + 0.9 * value, 1.0], rtol=1e-5)
+
+
+def test_target_critics_follow():
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make("sac", envs, tau=0.1, replay_ratio=1.0)
+    old = numbers(agent.target_critics.trainable_variables)
+    while agent.updates.numpy() < 1:
+        tools.simulate(envs, agent, 1)
+    new = numbers(agent.critics.trainable_variables)
+    after = numbers(agent.target_critics.trainable_variables)
+    for x, y, z in zip(old, new, after, strict=True):
+        np.testing.assert_allclose(z, 0.9 * x + 0.1 * y, atol=1e-6)
+
+
+def test_policy_of_td3_is_delayed():
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make("td3", envs, policy_delay=3, replay_ratio=1.0)
+    policy = numbers(agent.policy.trainable_variables)
+    critics = numbers(agent.critics.trainable_variables)
+    while agent.updates.numpy() < 2:
+        tools.simulate(envs, agent, 1)
+    assert same(numbers(agent.policy.trainable_variables), policy)
+    assert not same(numbers(agent.critics.trainable_variables), critics)
+    tools.simulate(envs, agent, 1)
+    assert agent.updates.numpy() == 3
+    assert not same(numbers(agent.policy.trainable_variables), policy)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "message"),
+    [
+        ("dqn", gs.Box(-1, 1, (2,)), "use algorithm sac, td3 or a policy gradient"),
+        ("sac", gs.Box(-np.inf, np.inf, (2,)), "no floating point Box with finite"),
+        ("sac", gs.MultiBinary(2), "use a policy gradient such as ppo"),
+        ("td3", gs.Discrete(3), "or dqn for Discrete"),
+    ],
+)
+def test_other_action_spaces_are_refused(name, space, message):
+    with pytest.raises(spaces_.UnsupportedSpaceError, match=message):
+        CLASSES[name](gs.Box(-1, 1, (2,)), space, 2, 10, CONFIGS[name]())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 64, "start_size": 32}, "batch_size 64 must not be larger"),
+        ({"n_step": 0}, "n_step must be positive"),
+        ({"replay_ratio": -1.0}, "must not be negative"),
+        ({"network": networks.NetworkConfig(recurrent="gru")}, "not be recurrent"),
+        ({"atoms": 0}, "atoms must be positive"),
+    ],
+)
+def test_impossible_configs_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dqn.Config(**changes)
+
+
+# Resuming.
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+def test_resumed_training_is_the_uninterrupted_one(name, tmp_path):
+    space = gs.Discrete(2) if name == "dqn" else gs.Box(-2, 1, (1,))
+
+    def start(folder, steps):
+        envs = batch(*(Identity(space) for _ in range(4)))
+        options = {"prioritized": name == "dqn", "n_step": 2}
+        agent = make(name, envs, **options)
+        schedule = loop.Schedule(steps, 80, 4)
+        checkpoints = checkpoint.Checkpoints(folder)
+        runner = loop.Loop(envs, agent, schedule, 0, checkpoints)
+        if checkpoints.names():
+            runner.restore()
+        return agent, runner
+
+    agent, runner = start(tmp_path / "a", 320)
+    whole = [x.metrics for x in runner.run() if x.finished]
+    _, runner = start(tmp_path / "b", 160)
+    parts = [x.metrics for x in runner.run() if x.finished]
+    other, runner = start(tmp_path / "b", 320)
+    parts += [x.metrics for x in runner.run() if x.finished]
+    assert parts == whole
+    assert equal(stored(agent, tmp_path), stored(other, tmp_path))
+
+
+# Learning.
+
+
+def score(envs, agent, steps):
+    """Mean score of whole episodes without training."""
+    envs.discontinue(np.arange(len(envs)))
+    result = tools.simulate(envs, agent, steps, training=False)
+    return result["score"].numpy()[result["done"].numpy()].mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        ("dqn", gs.Discrete(2, start=3)),
+        ("dqn", gs.MultiDiscrete([2, 2])),
+        ("sac", gs.Box(-3, 1, (1,))),
+        ("sac", gs.Discrete(2)),
+        ("td3", gs.Box(-3, 1, (1,))),
+    ],
+)
+def test_identity_is_learned(name, space):
+    envs = batch(*(Identity(space) for _ in range(4)))
+    gate = 9.0
+    assert score(envs, mock_algorithm.MockAlgorithm(envs.action_space), 50) < gate
+    fast = {"type": "adam", "learning_rate": 3e-3}
+    options = {"optimizer": fast}
+    if name != "dqn":
+        options["critic_optimizer"] = fast
+    if name == "sac":
+        options |= {"temperature_optimizer": fast, "initial_temperature": 0.1}
+    agent = make(
+        name,
+        envs,
+        batch_size=64,
+        start_size=200,
+        capacity=4000,
+        discount=0.5,
+        replay_ratio=0.5,
+        **options,
+    )
+    tools.simulate(envs, agent, 700)
+    assert score(envs, agent, 50) >= gate
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_value_of_an_endless_reward(name):
+    """Fifty if episodes are cut off, less than eight if they end."""
+    found = []
+    for truncate in (True, False):
+        envs = batch(*(Endless(truncate, name == "dqn") for _ in range(8)))
+        fast = {"type": "adam", "learning_rate": 3e-3}
+        options = {"optimizer": fast}
+        if name == "dqn":
+            options |= {"target_period": 10, "huber_delta": None}
+        else:
+            options |= {
+                "critic_optimizer": fast,
+                "initial_temperature": 1e-3,
+                "temperature_optimizer": {"type": "sgd", "learning_rate": 0.0},
+                "tau": 0.05,
+            }
+        agent = make(
+            name,
+            envs,
+            batch_size=64,
+            start_size=200,
+            capacity=4000,
+            discount=0.98,
+            n_step=4,
+            replay_ratio=0.5,
+            **options,
+        )
+        tools.simulate(envs, agent, 500)
+        seen = tf.random.stateless_uniform([100, 2], [1, 2], -1.0, 1.0)
+        if name == "dqn":
+            values = tf.reduce_max(agent.expected(agent.network(seen)), -1)
+        else:
+            values, _ = agent.evaluate(agent.critics, seen)
+        found.append(float(tf.reduce_mean(values)))
+    assert abs(found[0] - 50) < 2
+    assert found[1] < 8
+
+
+def test_everything_compiles_to_one_program():
+    for name in ("dqn", "sac"):
+        envs = compiled.Compiled(
+            functional.CartPole() if name == "dqn" else functional.Pendulum(), 4
+        )
+        agent = make(name, envs, prioritized=name == "dqn", jit=True)
+        tools.simulate(envs, agent, 20)
+        assert agent.updates.numpy() > 0
+        assert np.isfinite(list(agent.metrics.result().values())).all()
+
+
+def test_squashed_policy_needs_a_bounded_box():
+    assert soft_actor_critic.box_size(gs.Box(-2, 2, (2, 3))) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cartpole_dqn", "pendulum_sac", "pendulum_td3"])
+def test_presets_learn(name):
+    config = configs.load(name)
+    envs = runs.environments(config)
+    gate = 475 if name == "cartpole_dqn" else -200
+    try:
+        chance = mock_algorithm.MockAlgorithm(envs.action_space)
+        assert score(envs, chance, 500) < gate
+        agent = runs.algorithm(config, runs.describe(config))
+        envs.discontinue(np.arange(len(envs)))
+        tools.simulate(envs, agent, config.train.steps // len(envs))
+        assert score(envs, agent, 500) >= gate
+    finally:
+        envs.close()

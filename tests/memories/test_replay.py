@@ -1,0 +1,754 @@
+"""Replay memory, compared with a list of episodes."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents import memories
+from agents.tools import checkpoint, conditional
+
+NUMBER = tf.TensorSpec([], tf.float32)
+INTEGER = tf.TensorSpec([], tf.int64)
+SEED = tf.constant([1, 2])
+
+
+def make(rows=1, capacity=20, observation=NUMBER, action=INTEGER, **options):
+    return memories.Replay(observation, action, rows, capacity, **options)
+
+
+def rows(*indices):
+    return tf.constant(indices, tf.int32)
+
+
+def step(replay, row, number, end=None, reward=None):
+    """One step from observation `number` to `number + 1`, with that action, reward."""
+    replay.append(
+        rows(row),
+        tf.constant([number], tf.float32),
+        tf.constant([number], tf.int64),
+        tf.constant([number if reward is None else reward], tf.float32),
+        tf.constant([end in ("terminated", "both")]),
+        tf.constant([end in ("truncated", "both")]),
+        tf.constant([number + 1], tf.float32),
+    )
+
+
+def drawn(replay, count=500, seed=SEED):
+    """Items by observation: action, reward, discount, next observation."""
+    if not replay.size.numpy():
+        return {}
+    items = {key: x.numpy() for key, x in replay.sample(count, seed).items()}
+    keys = "action", "reward", "discount", "next_observation"
+    values = zip(*[items[key].tolist() for key in keys], strict=True)
+    result = {}
+    for observation, value in zip(items["observation"].tolist(), values, strict=True):
+        value = tuple(np.round(value, 4).tolist())
+        assert result.setdefault(observation, value) == value
+    assert len(result) == replay.size.numpy()
+    return result
+
+
+def test_steps_of_an_episode():
+    replay = make(discount=0.5)
+    replay.begin(rows(0))
+    assert drawn(replay) == {}
+    step(replay, 0, 10)
+    step(replay, 0, 11)
+    step(replay, 0, 12, "terminated")
+    assert drawn(replay) == {
+        10: (10, 10, 0.5, 11),
+        11: (11, 11, 0.5, 12),
+        12: (12, 12, 0, 13),
+    }
+    item = replay.sample(4, SEED)
+    assert item["weight"].numpy().tolist() == [1, 1, 1, 1]
+    assert item["action"].dtype == tf.int64
+    assert item["index"].dtype == tf.int64
+
+
+@pytest.mark.parametrize(
+    ("end", "discount"), [("terminated", 0), ("truncated", 0.25), ("both", 0)]
+)
+def test_three_steps_by_hand(end, discount):
+    """Windows stop where the episode does, and bootstrap only where it goes on."""
+    replay = make(discount=0.5, n_step=3)
+    replay.begin(rows(0))
+    for number in (1, 2):
+        step(replay, 0, number)
+        assert drawn(replay) == {}
+    step(replay, 0, 3)
+    assert drawn(replay) == {1: (1, 1 + 2 / 2 + 3 / 4, 0.125, 4)}
+    step(replay, 0, 4, end)
+    last = {"truncated": 0.125}.get(end, 0)
+    first_episode = {
+        1: (1, 2.75, 0.125, 4),
+        2: (2, 2 + 3 / 2 + 4 / 4, last, 5),
+        3: (3, 3 + 4 / 2, discount, 5),
+        4: (4, 4, 2 * discount, 5),
+    }
+    assert drawn(replay) == first_episode
+    replay.begin(rows(0))
+    for number in (100, 101):
+        step(replay, 0, number)
+        assert drawn(replay) == first_episode
+    step(replay, 0, 102, "terminated")
+    assert sorted(drawn(replay)) == [1, 2, 3, 4, 100, 101, 102]
+    assert drawn(replay)[101] == (101, 101 + 102 / 2, 0, 103)
+
+
+def test_episode_that_is_cut_off_has_no_incomplete_windows():
+    replay = make(n_step=2, discount=1.0)
+    replay.begin(rows(0))
+    for number in (1, 2, 3):
+        step(replay, 0, number)
+    replay.begin(rows(0))
+    step(replay, 0, 50, "terminated")
+    replay.begin(rows(0))
+    assert drawn(replay) == {1: (1, 3, 1, 3), 2: (2, 5, 1, 4), 50: (50, 50, 0, 51)}
+
+
+def test_running_episode_of_the_capacity_is_held_in_full():
+    for n_step in (1, 2, 5):
+        replay = make(rows=2, capacity=10, n_step=n_step)
+        for number in range(100):
+            step(replay, 1, number)
+            held = range(max(0, number - n_step - 3), number - n_step + 2)
+            assert sorted(drawn(replay, 100)) == list(held)
+
+
+def test_each_end_takes_the_place_of_one_transition():
+    replay = make(capacity=6)
+    for number in range(30):
+        step(replay, 0, number, "terminated")
+    assert sorted(drawn(replay)) == [27, 28, 29]
+
+
+def test_rows_that_never_act_are_never_drawn():
+    replay = make(rows=3, capacity=30)
+    replay.begin(rows(0, 1, 2))
+    step(replay, 1, 7)
+    assert drawn(replay) == {7: (7, 7, 0.99, 8)}
+
+
+@dataclasses.dataclass
+class Row:
+    """What happened in one row, as a log of all entries since the beginning."""
+
+    length: int
+    frames: int
+    entries: list = dataclasses.field(default_factory=list)
+    episode: list = dataclasses.field(default_factory=list)
+    next: int = 0
+
+    def begin(self):
+        if self.episode:  # Cut off, behind the last observation.
+            self.next += 1
+        self.episode = []
+
+    def append(self, step):
+        if not self.episode:
+            self.next += self.frames - 1
+        del self.entries[self.next :]
+        self.entries += [None] * (self.next - len(self.entries)) + [step]
+        step["episode"], step["position"] = self.episode, len(self.episode)
+        self.episode.append(step)
+        self.next += 1
+        if step["terminated"] or step["truncated"]:
+            self.next += 1
+            self.episode = []
+
+    def items(self, n_step, discount):
+        """Transitions that can be drawn, by number of the entry."""
+        result = {}
+        for number, step in enumerate(self.entries):
+            oldest_frame = number - self.frames + 1
+            if step is None or oldest_frame <= self.next - self.length:
+                continue
+            window = step["episode"][step["position"] :][:n_step]
+            last = window[-1]
+            if len(window) < n_step and not (last["terminated"] or last["truncated"]):
+                continue
+            reward = sum(discount**k * x["reward"] for k, x in enumerate(window))
+            result[number] = {
+                "observation": step["observation"],
+                "action": step["action"],
+                "reward": reward,
+                "discount": 0 if last["terminated"] else discount ** len(window),
+                "next_observation": last["next_observation"],
+            }
+        return result
+
+
+class Interaction:
+    """Random steps of random rows, with frames as padding that are random too."""
+
+    def __init__(self, num_rows, stack, seed):
+        self.generator = np.random.default_rng(seed)
+        self.num_rows, self.stack = num_rows, stack
+        self.observations = [None] * num_rows
+
+    def observe(self, previous=None):
+        if self.stack:
+            new = self.generator.integers(0, 256, [self.stack, 3, 2], np.uint8)
+            return new if previous is None else np.stack([*previous[1:], new[-1]])
+        numbers = self.generator.normal(size=3).astype("f4")
+        flag = self.generator.integers(0, 2) > 0
+        return {"a": numbers[:2], "b": (numbers[2], flag)}
+
+    def step(self, subset=True):
+        """Rows that begin, rows that act, and their steps."""
+        generator = self.generator
+        begin = [x is None for x in self.observations]
+        if generator.random() < 0.04:
+            begin = [x or generator.random() < 0.5 for x in begin]
+        begin = np.flatnonzero(begin)
+        for row in begin:
+            self.observations[row] = self.observe()
+        count = generator.integers(0, self.num_rows + 1) if subset else self.num_rows
+        act = generator.permutation(self.num_rows)[:count]
+        steps = []
+        for row in act:
+            observation = self.observations[row]
+            following = self.observe(observation)
+            step = {
+                "observation": observation,
+                "action": generator.integers(0, 5),
+                "reward": np.float32(generator.normal()),
+                "terminated": generator.random() < 0.1,
+                "truncated": generator.random() < 0.1,
+                "next_observation": following,
+            }
+            done = step["terminated"] or step["truncated"]
+            self.observations[row] = None if done else following
+            steps.append(step)
+        return begin, act, steps
+
+    @property
+    def spec(self):
+        if self.stack:
+            return tf.TensorSpec([self.stack, 3, 2], tf.uint8)
+        return {"a": tf.TensorSpec([2]), "b": (NUMBER, tf.TensorSpec([], tf.bool))}
+
+    def batch(self, steps):
+        """Tensors `[K, ...]` of steps, also of none."""
+        specs = {
+            "observation": self.spec,
+            "action": INTEGER,
+            "reward": NUMBER,
+            "terminated": tf.TensorSpec([], tf.bool),
+            "truncated": tf.TensorSpec([], tf.bool),
+            "next_observation": self.spec,
+        }
+        if not steps:
+            return tf.nest.map_structure(
+                lambda x: tf.zeros([0, *x.shape], x.dtype), specs
+            )
+        return tf.nest.map_structure(
+            lambda spec, *x: tf.constant(np.stack(x), spec.dtype), specs, *steps
+        )
+
+
+def functions(replay, spec, mode, count=None):
+    """Begin and append, eagerly or as graphs of any number of rows."""
+    if mode == "eager":
+        return replay.begin, lambda rows, batch: replay.append(rows, **batch)
+    index = tf.TensorSpec([count], tf.int32)
+    flag, number = tf.TensorSpec([], tf.bool), tf.TensorSpec([])
+    batch = {
+        "observation": spec,
+        "action": INTEGER,
+        "reward": number,
+        "terminated": flag,
+        "truncated": flag,
+        "next_observation": spec,
+    }
+    batch = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([count, *x.shape], x.dtype), batch
+    )
+
+    def begin(selected):
+        replay.begin(tf.boolean_mask(tf.range(tf.size(selected)), selected))
+
+    def append(rows, batch):
+        replay.append(rows, **batch)
+
+    if mode == "graph":
+        begin = tf.function(replay.begin, [tf.TensorSpec([None], tf.int32)])
+        return begin, tf.function(append, [index, batch], autograph=False)
+    begin = tf.function(
+        begin, [tf.TensorSpec([count], tf.bool)], autograph=False, jit_compile=True
+    )
+    return begin, tf.function(append, [index, batch], autograph=False, jit_compile=True)
+
+
+def check(replay, log, n_step, discount, seed):
+    """All that is drawn is in the log, and all that could be drawn is drawn."""
+    expected = {
+        (number, row): item
+        for row, entries in enumerate(log)
+        for number, item in entries.items(n_step, discount).items()
+    }
+    assert replay.size.numpy() == len(expected)
+    if not expected:
+        return
+    items = replay.sample(1500, tf.constant([seed, 3]))
+    index = items.pop("index").numpy()
+    assert (items.pop("weight").numpy() <= 1).all()
+    items = tf.nest.map_structure(lambda x: x.numpy(), items)
+    keys = [divmod(int(x), len(log)) for x in index]
+    assert set(keys) == set(expected)
+    wanted = [expected[key] for key in keys]
+    wanted = tf.nest.map_structure(lambda *x: np.stack(x), *wanted)
+    for key in ("observation", "next_observation", "action"):
+        tf.nest.map_structure(np.testing.assert_array_equal, items[key], wanted[key])
+    for key in ("reward", "discount"):
+        np.testing.assert_allclose(items[key], wanted[key], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("stack", [None, 4])
+@pytest.mark.parametrize("n_step", [1, 2, 3, 5])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_random_interaction_agrees_with_a_list_of_episodes(mode, n_step, stack):
+    num_rows, capacity, discount = 3, 36, 0.9
+    interaction = Interaction(num_rows, stack, seed=10 * n_step + (stack or 0))
+    selector = memories.Uniform() if mode == "eager" else memories.Prioritized(0.0)
+    replay = make(
+        num_rows,
+        capacity,
+        interaction.spec,
+        selector=selector,
+        n_step=n_step,
+        discount=discount,
+        stack=stack,
+    )
+    begin, append = functions(replay, interaction.spec, mode)
+    frames = stack or 1
+    length = capacity // num_rows + frames + n_step - 1
+    log = [Row(length, frames) for _ in range(num_rows)]
+    for number in range(160):
+        beginning, acting, steps = interaction.step()
+        begin(tf.constant(beginning, tf.int32))
+        for row in beginning:
+            log[row].begin()
+        append(tf.constant(acting, tf.int32), interaction.batch(steps))
+        for row, step in zip(acting, steps, strict=True):
+            log[row].append(step)
+        if number % 5 == 0 or number < 10:
+            check(replay, log, n_step, discount, number)
+    assert min(row.next for row in log) > 2 * length  # It went around.
+    if mode == "graph":
+        assert append.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+@pytest.mark.parametrize("stack", [None, 1, 2, 4])
+def test_smallest_memories(capacity, stack):
+    interaction = Interaction(2, stack, seed=capacity)
+    replay = make(2, 2 * capacity, interaction.spec, stack=stack)
+    begin, append = functions(replay, interaction.spec, "graph")
+    frames = stack or 1
+    log = [Row(max(2, capacity) + frames, frames) for _ in range(2)]
+    for number in range(60):
+        beginning, acting, steps = interaction.step()
+        begin(tf.constant(beginning, tf.int32))
+        for row in beginning:
+            log[row].begin()
+        append(tf.constant(acting, tf.int32), interaction.batch(steps))
+        for row, step in zip(acting, steps, strict=True):
+            log[row].append(step)
+        check(replay, log, 1, 0.99, number)
+
+
+@pytest.mark.parametrize("stack", [None, 4])
+@pytest.mark.parametrize("selector", [memories.Uniform, memories.Prioritized])
+def test_xla_does_the_same(selector, stack):
+    """Append of all rows, begin of some, sample and update, in one program or not."""
+    results = []
+    for mode in ("graph", "xla"):
+        interaction = Interaction(3, stack, seed=5)
+        replay = make(
+            3, 30, interaction.spec, selector=selector(), n_step=3, stack=stack
+        )
+        begin, append = functions(replay, interaction.spec, mode, 3)
+        compiled = mode == "xla" or None
+
+        def train(seed, replay=replay):
+            items = replay.sample(16, seed, 0.5)
+            replay.update(items["index"], items["reward"])
+            return items
+
+        train = tf.function(train, autograph=False, jit_compile=compiled)
+        for number in range(60):
+            beginning, acting, steps = interaction.step(subset=False)
+            mask = np.isin(np.arange(3), beginning)
+            begin(tf.constant(mask if compiled else beginning.astype("i4")))
+            append(tf.constant(acting, tf.int32), interaction.batch(steps))
+            if number > 10:
+                results.append(train(tf.constant([number, 1])))
+    half = len(results) // 2
+    for graph, xla in zip(results[:half], results[half:], strict=True):
+        tf.nest.map_structure(
+            lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6),
+            graph,
+            xla,
+        )
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+@pytest.mark.parametrize("stack", [None, 2])
+def test_loops_in_graphs(compiled, stack):
+    """Interaction and training in one loop, in a program that XLA compiles or not."""
+    replay = make(
+        2,
+        12,
+        tf.TensorSpec([2, 1] if stack else [1]),
+        NUMBER,
+        selector=memories.Prioritized(),
+        n_step=2,
+        discount=0.5,
+        stack=stack,
+    )
+    wrong = tf.Variable(0)
+
+    def body(time):
+        everyone = tf.range(2)
+        # An episode lasts ten steps, and observations are the time and the row.
+        now = tf.cast(time + 1000 * everyone, tf.float32)[:, None]
+        observation, following = now, now + 1
+        if stack:
+            observation = tf.stack([now - 1, now], 1)
+            following = tf.stack([now, now + 1], 1)
+        begin = (time % 10 == 0) & (everyone >= 0)
+        conditional.when(
+            time % 10 == 0, lambda x: replay.begin(tf.boolean_mask(everyone, x)), begin
+        )
+        done = (time % 10 == 9) & (everyone >= 0)
+        replay.append(
+            everyone, observation, now[:, 0], now[:, 0], done, ~done & done, following
+        )
+
+        def train(time):
+            items = replay.sample(8, tf.stack([time, 0]))
+            start = items["observation"]
+            length = tf.where(items["action"] % 10 == 9, 1.0, 2.0)
+            good = tf.reduce_all(items["observation"][:, -1:] == start[:, -1:])
+            follows = start + tf.reshape(length, [-1] + [1] * (len(start.shape) - 1))
+            good &= tf.reduce_all(items["next_observation"] == follows)
+            good &= tf.reduce_all(tf.reshape(start, [8, -1])[:, -1] == items["action"])
+            wrong.assign_add(tf.cast(~good, tf.int32))
+            replay.update(items["index"], items["reward"])
+
+        conditional.when(replay.size > 4, train, time)
+        return time + 1
+
+    @tf.function(autograph=False, jit_compile=compiled)
+    def run(steps):
+        if compiled:
+            with conditional.program():
+                return tf.while_loop(lambda time: time < steps, body, [0])
+        return tf.while_loop(
+            lambda time: time < steps, body, [0], parallel_iterations=1
+        )
+
+    run(tf.constant(95))
+    assert wrong.numpy() == 0
+    assert 8 <= replay.size.numpy() <= 12
+
+
+def images(stack=4, padding="reset"):
+    """Steps of a small environment of images in stacks of Gymnasium."""
+
+    class Images(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, [5, 4], np.uint8)
+        action_space = gymnasium.spaces.Discrete(3)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.time, self.length = 0, self.np_random.integers(1, 12)
+            return self._image(), {}
+
+        def step(self, action):
+            self.time += 1
+            return self._image(), self.time, self.time >= self.length, False, {}
+
+        def _image(self):
+            return self.np_random.integers(0, 256, [5, 4], np.uint8)
+
+    return gymnasium.wrappers.FrameStackObservation(
+        Images(), stack, padding_type=padding
+    )
+
+
+@pytest.mark.parametrize("padding", ["reset", "zero"])
+def test_frames_are_those_of_gymnasium_byte_by_byte(padding):
+    env = images(padding=padding)
+    replay = make(1, 40, tf.TensorSpec([4, 5, 4], tf.uint8), stack=4)
+    episodes = []
+    for seed in range(25):
+        observation, _ = env.reset(seed=seed)
+        replay.begin(rows(0))
+        episode, done = [observation.copy()], False
+        while not done:
+            previous = observation.copy()
+            observation, reward, done, _, _ = env.step(0)
+            episode.append(observation.copy())
+            replay.append(
+                rows(0),
+                tf.constant(previous[None]),
+                tf.constant([seed], tf.int64),
+                tf.constant([reward], tf.float32),
+                tf.constant([done]),
+                tf.constant([False]),
+                tf.constant(observation[None]),
+            )
+        episodes.append(episode)
+    items = {key: x.numpy() for key, x in replay.sample(300, SEED).items()}
+    assert items["observation"].dtype == np.uint8
+    for index in range(300):
+        episode = episodes[items["action"][index]]
+        time = int(items["reward"][index])
+        assert items["observation"][index].tobytes() == episode[time - 1].tobytes()
+        assert items["next_observation"][index].tobytes() == episode[time].tobytes()
+
+
+def test_structures_of_frames_and_actions():
+    frame = {"a": tf.TensorSpec([3, 2]), "b": (tf.TensorSpec([3], tf.int32),)}
+    action = {"x": NUMBER, "y": (INTEGER, tf.TensorSpec([2]))}
+    replay = make(2, 20, {"c": frame["a"], **frame}, action, stack=3)
+
+    def observation(time):
+        frames = tf.range(time, time + 3)[tf.newaxis]
+        numbers = tf.stack([frames, 10 * frames], 2)
+        numbers = tf.cast(numbers, tf.float32)
+        return {"a": numbers, "b": (frames,), "c": -numbers}
+
+    def chosen(time):
+        number = tf.constant([time], tf.float32)
+        integers = tf.constant([time], tf.int64)
+        return {"x": number, "y": (integers, tf.stack([number, -number], 1))}
+
+    for time in range(5):
+        false = tf.constant([False])
+        replay.append(
+            rows(1),
+            observation(time),
+            chosen(time),
+            tf.constant([float(time)]),
+            tf.constant([time == 4]),
+            false,
+            observation(time + 1),
+        )
+    items = replay.sample(30, SEED)
+    times = items["reward"].numpy().astype(int)
+    assert set(times) == set(range(5))
+    for key, function, delay in [
+        ("observation", observation, 0),
+        ("next_observation", observation, 1),
+        ("action", chosen, 0),
+    ]:
+        expected = [function(time + delay) for time in times]
+        expected = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *expected)
+        tf.nest.map_structure(np.testing.assert_array_equal, items[key], expected)
+
+
+def prioritized(n_step=1, capacity=4, alpha=1.0, num_rows=1):
+    selector = memories.Prioritized(alpha=alpha, epsilon=0.5)
+    return make(num_rows, capacity, selector=selector, n_step=n_step)
+
+
+def indices(replay):
+    """Index of each observation that can be drawn."""
+    items = replay.sample(200, SEED)
+    observations = items["observation"].numpy().tolist()
+    return dict(zip(observations, items["index"].numpy().tolist(), strict=True))
+
+
+def test_importance_weights_by_hand():
+    replay = prioritized()
+    for number in range(3):
+        step(replay, 0, number)
+    index = indices(replay)
+    replay.update(
+        tf.constant([index[0], index[1], index[2]], tf.int64),
+        tf.constant([0.5, -1.5, 4.5]),  # Priorities 1, 2, 5 of 8.
+    )
+    for beta in (0.0, 0.5, tf.constant(1.0)):
+        items = replay.sample(64, SEED, beta)
+        number = items["observation"].numpy().astype(int)
+        assert np.bincount(number).tolist() == [8, 16, 40]
+        weights = (3 * np.array([1, 2, 5]) / 8) ** -float(beta)
+        expected = (weights / weights.max())[number]
+        np.testing.assert_allclose(items["weight"], expected, rtol=1e-6)
+    items = replay.sample(1, tf.constant([4, 5]), 1.0)
+    assert items["weight"].numpy().tolist() == [1]  # Largest of its batch.
+
+
+def test_errors_of_transitions_that_are_gone_change_nothing():
+    replay = prioritized(capacity=4, num_rows=2)
+    for number in range(4):
+        step(replay, 1, number)
+    old = indices(replay)
+    assert sorted(old) == [2, 3]
+    step(replay, 1, 4)  # In the place of another one, which is not needed anymore.
+    step(replay, 1, 5)
+    step(replay, 1, 6)
+    new = indices(replay)
+    assert sorted(new) == [5, 6]
+    replay.update(
+        tf.constant([old[2], old[3]], tf.int64), tf.constant([1000.0, 1000.0])
+    )
+    items = replay.sample(10, SEED)
+    assert np.bincount(items["observation"].numpy().astype(int))[5:].tolist() == [5, 5]
+    replay.update(tf.constant([new[6], old[3]], tf.int64), tf.constant([8.5, 99.0]))
+    items = replay.sample(10, SEED)
+    assert np.bincount(items["observation"].numpy().astype(int))[5:].tolist() == [1, 9]
+
+
+def fill(replay, steps, seed=0, interaction=None):
+    interaction = interaction or Interaction(3, None, seed)
+    for _ in range(steps):
+        beginning, acting, taken = interaction.step()
+        replay.begin(tf.constant(beginning, tf.int32))
+        replay.append(tf.constant(acting, tf.int32), **interaction.batch(taken))
+    return interaction
+
+
+@pytest.mark.parametrize("selector", [memories.Uniform, memories.Prioritized])
+def test_checkpoint_continues_exactly(selector, tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+
+    def create():
+        spec = Interaction(3, None, 0).spec
+        return make(3, 30, spec, selector=selector(), n_step=2)
+
+    def train(replay, steps):
+        for number in range(steps):
+            items = replay.sample(8, tf.constant([number, steps]))
+            replay.update(items["index"], items["reward"])
+        return items
+
+    first, second = create(), create()
+    interaction = fill(first, 30)
+    train(first, 5)
+    checkpoints.save(1, {"memory": first.persistent}, {})
+    fill(second, 7, seed=9)
+    checkpoints.restore({"memory": second.persistent})
+    state = interaction.generator.bit_generator.state, list(interaction.observations)
+    outcomes = []
+    for replay in (first, second):
+        interaction.generator.bit_generator.state = state[0]
+        interaction.observations = list(state[1])
+        outcomes.append(train(replay, 3))
+        fill(replay, 10, interaction=interaction)
+        outcomes.append(train(replay, 7))
+    for before, after in zip(outcomes[:2], outcomes[2:], strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, before, after)
+
+
+@pytest.mark.parametrize(
+    "other", [{"capacity": 40}, {"rows": 6, "capacity": 33}, {"observation": INTEGER}]
+)
+def test_checkpoint_of_another_memory_is_an_error_of_one_line(other, tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    checkpoints.save(1, {"memory": make(rows=3, capacity=30).persistent}, {})
+    different = make(**{"rows": 3, "capacity": 30, **other})
+    with pytest.raises(checkpoint.CheckpointError, match="does not fit") as error:
+        checkpoints.restore({"memory": different.persistent})
+    assert "\n" not in str(error.value)
+
+
+def test_a_million_transitions_of_four_frames_need_less_than_8_gigabytes():
+    observation = tf.TensorSpec([4, 84, 84], tf.uint8)
+    for selector in (memories.Uniform(), memories.Prioritized()):
+        count = memories.replay_bytes(
+            observation, INTEGER, 16, 1_000_000, selector, n_step=3, stack=4
+        )
+        assert 1_000_000 * 84 * 84 < count < 7.2e9
+
+
+@pytest.mark.parametrize("stack", [None, 4])
+@pytest.mark.parametrize("selector", [memories.Uniform(), memories.Prioritized()])
+def test_number_of_bytes_is_that_of_the_variables(selector, stack):
+    interaction = Interaction(2, stack, 0)
+    replay = make(2, 50, interaction.spec, selector=selector, n_step=3, stack=stack)
+    variables = tf.nest.flatten(replay.persistent)
+    count = sum(x.dtype.size * int(tf.size(x)) for x in variables)
+    assert replay.num_bytes == count
+    assert len(replay.variables) == len(variables)  # So that nothing else is kept.
+    assert not replay.trainable_variables
+
+
+def test_memory_that_is_too_large_is_an_error_before_it_is_allocated(capfd):
+    observation = tf.TensorSpec([1000, 1000], tf.uint8)
+    with pytest.raises(memories.ReplayTooLarge) as error:
+        make(1, 10**9, observation)
+    assert isinstance(error.value, ValueError)
+    message = str(error.value)
+    assert "\n" not in message
+    assert "1000000000 transitions needs 10000" in message
+    assert "are free" in message
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_to_draw_is_an_error():
+    for selector in (memories.Uniform(), memories.Prioritized()):
+        replay = make(selector=selector)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="no transition"):
+            replay.sample(3, SEED)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_step": 11, "rows": 2}, "n_step 11 is longer than the 10 transitions"),
+        ({"n_step": 0}, "n_step must be positive"),
+        ({"capacity": 0}, "capacity must be positive"),
+        ({"rows": 0}, "rows must be positive"),
+        ({"stack": 4}, "stacks of 4 frames"),
+        ({"stack": 3, "observation": tf.TensorSpec([4, 2])}, "stacks of 3 frames"),
+        ({"stack": 0, "observation": tf.TensorSpec([0, 2])}, "stacks of 0 frames"),
+    ],
+)
+def test_invalid_options_raise(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_memory_is_flat(n_step):
+    """Variables are changed in place: nothing grows, and nothing is copied."""
+    import psutil
+
+    observation = tf.TensorSpec([4, 64, 64], tf.uint8)
+    selector = memories.Prioritized()
+    replay = make(2, 4000, observation, selector=selector, stack=4, n_step=n_step)
+    frames = tf.zeros([2, 4, 64, 64], tf.uint8)
+
+    def train(time):
+        items = replay.sample(4, tf.stack([time, 1]))
+        replay.update(items["index"], items["reward"])
+
+    @tf.function(autograph=False)
+    def run():
+        def body(time):
+            done = tf.fill([2], time % 50 == 49)
+            everyone, zeros = tf.range(2), tf.zeros([2], tf.int64)
+            replay.append(
+                everyone, frames, zeros, tf.ones([2]), done, ~done & done, frames
+            )
+            conditional.when(replay.size > 0, train, time)
+            return time + 1
+
+        tf.while_loop(lambda time: time < 500, body, [0], parallel_iterations=1)
+
+    process = psutil.Process()
+    for _ in range(5):
+        run()
+    before = process.memory_info().rss
+    for _ in range(5):
+        run()
+    assert process.memory_info().rss - before < 5_000_000
+    assert run.experimental_get_tracing_count() == 1

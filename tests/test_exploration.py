@@ -1,0 +1,471 @@
+"""Exploration: laws of the noise, rows, schedules, graphs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents import exploration
+from agents.tools import schedules
+
+STEPS = tf.constant(0, tf.int64)
+FALL = schedules.Schedule("linear", 1.0, 0.0, 100)
+KINDS = ("gaussian", "ornstein_uhlenbeck", "epsilon_greedy", "masked")
+SIZE = 3
+
+
+def generator(seed=0):
+    return tf.random.Generator.from_seed(seed, alg="philox")
+
+
+def everyone(rows):
+    return tf.range(rows)
+
+
+def create(kind, rows, rate):
+    """Exploration and the action `[rows, ...]` it is given in tests of all kinds."""
+    if kind == "gaussian":
+        noise = exploration.Gaussian(SIZE, rows, rate)
+    elif kind == "ornstein_uhlenbeck":
+        noise = exploration.OrnsteinUhlenbeck(SIZE, rows, rate)
+    else:
+        greedy = exploration.EpsilonGreedy([50], rows, rate)
+        mask = tf.ones([rows, 50], tf.bool) if kind == "masked" else None
+        action = tf.fill([rows], tf.constant(7, tf.int64))
+        return greedy, action, {"mask": mask}
+    return noise, tf.zeros([rows, SIZE]), {}
+
+
+def assert_frequency(hits, probability):
+    """Five standard deviations of the binomial distribution."""
+    hits = np.asarray(hits)
+    bound = 5 * np.sqrt(probability * (1 - probability) / hits.size)
+    assert abs(hits.mean() - probability) < max(bound, 1e-12)
+
+
+# Common to all.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
+def test_same_generator_state_gives_the_same_actions(kind, how):
+    noise, action, keywords = create(kind, 5, 0.3)
+    steps = tf.Variable(0, dtype=tf.int64)
+    random = generator(3)
+
+    def explore(rows):
+        noise.begin(rows)
+        return noise(rows, action, steps, random, **keywords)
+
+    if how != "eager":
+        explore = tf.function(explore, jit_compile=how == "xla", autograph=False)
+    first = explore(everyone(5)).numpy()
+    second = explore(everyone(5)).numpy()
+    random.reset_from_seed(3)
+    np.testing.assert_array_equal(explore(everyone(5)), first)
+    np.testing.assert_array_equal(explore(everyone(5)), second)
+    assert first.shape == action.shape
+    assert first.dtype == action.dtype.as_numpy_dtype
+    assert kind in ("epsilon_greedy", "masked") or (first != second).all()
+    if how != "eager":
+        assert explore.experimental_get_tracing_count() == 1
+    if how == "xla":  # TensorFlow's generators have other numbers there.
+        return
+    expected, action, keywords = create(kind, 5, 0.3)
+    eager = expected(everyone(5), action, steps, generator(3), **keywords)
+    np.testing.assert_allclose(first, eager, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("jit", [False, True])
+def test_rate_follows_the_environment_steps_in_one_trace(kind, jit):
+    rows = 4000
+    noise, action, keywords = create(kind, rows, FALL)
+    steps = tf.Variable(0, dtype=tf.int64)
+    random = generator()
+
+    @tf.function(autograph=False, jit_compile=jit)
+    def explore():
+        noise.begin(everyone(rows))
+        return noise(everyone(rows), action, steps, random, **keywords)
+
+    for step, rate in [(0, 1.0), (50, 0.5), (80, 0.2), (100, 0.0), (500, 0.0)]:
+        steps.assign(step)
+        actual = explore().numpy()
+        if actual.ndim == 1:
+            assert_frequency(actual != 7, rate * 49 / 50)
+        elif rate <= 0.2:  # Clipping changes the others.
+            assert actual.std() == pytest.approx(rate, rel=0.05)
+    assert explore.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_row_can_have_its_own_rate(kind):
+    rates = [0.0, 0.02, 0.1, 0.2]
+    noise, action, keywords = create(kind, 4, rates)
+    random = generator()
+    rows = tf.constant([3, 0, 1])
+    keywords = {k: x if x is None else x[:3] for k, x in keywords.items()}
+    results = []
+    for _ in range(400):
+        noise.begin(rows)
+        results.append(noise(rows, action[:3], STEPS, random, **keywords).numpy())
+    results = np.stack(results, 1)
+    for row, values in zip([3, 0, 1], results, strict=True):
+        if values.ndim == 1:
+            assert_frequency(values != 7, rates[row] * 49 / 50)
+        else:
+            assert values.std() == pytest.approx(rates[row], rel=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (-0.1, "from 0 to"),
+        (float("nan"), "from 0 to"),
+        ([0.1, 0.1, 0.1, -0.1], "from 0 to"),
+        (schedules.Schedule("linear", 1.0, -0.5, 10), "from 0 to"),
+        ([0.1, 0.2], "one for each of 4 rows"),
+        ([[0.1, 0.1, 0.1, 0.1]], "one for each of 4 rows"),
+    ],
+)
+def test_impossible_rates_raise(kind, rate, message):
+    with pytest.raises(ValueError, match=message):
+        create(kind, 4, rate)
+
+
+# Noise on continuous actions.
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])
+def test_noise_is_added_and_clipped(kind):
+    rows = 2000
+    noise, _, _ = create(kind, rows, 0.3)
+    action = tf.tile([[0.2, -0.9, 1.0]], [rows, 1])
+    actual = noise(everyone(rows), action, STEPS, generator()).numpy()
+    assert np.abs(actual).max() == 1.0
+    assert_frequency(actual[:, 2] == 1.0, 0.5)
+    assert actual[:, 0].mean() == pytest.approx(0.2, abs=0.03)
+    same, _, _ = create(kind, rows, 0.3)
+    plain = same(everyone(rows), tf.zeros_like(action), STEPS, generator()).numpy()
+    inside = (np.abs(actual) < 1) & (np.abs(plain) < 1)
+    np.testing.assert_allclose((actual - plain)[inside], action[inside], atol=1e-6)
+
+
+def test_gaussian_noise_is_independent_over_time_rows_and_dimensions():
+    noise, random = exploration.Gaussian(2, 3, 0.1), generator()
+    series = np.stack(
+        [
+            noise(everyone(3), tf.zeros([3, 2]), STEPS, random).numpy().ravel()
+            for _ in range(1500)
+        ]
+    )
+    bound = 5 / np.sqrt(1500)
+    assert np.abs(np.corrcoef(series.T) - np.eye(6)).max() < bound
+    for column in series.T:
+        assert abs(np.corrcoef(column[1:], column[:-1])[0, 1]) < bound
+    assert series.std() == pytest.approx(0.1, rel=0.05)
+
+
+def process(noise, rows, steps, seed=0):
+    """Series `[steps, rows, size]` of a process under zero actions."""
+    random = generator(seed)
+
+    @tf.function(autograph=False)
+    def step():
+        return noise(everyone(rows), tf.zeros([rows, 1]), STEPS, random)
+
+    return np.stack([step().numpy() for _ in range(steps)])
+
+
+@pytest.mark.parametrize(("theta", "dt"), [(0.15, 1.0), (0.5, 0.5), (1.0, 1.0)])
+def test_ornstein_uhlenbeck_has_its_variance_and_correlation(theta, dt):
+    std, rows = 0.08, 20000
+    noise = exploration.OrnsteinUhlenbeck(1, rows, std, theta, dt)
+    series = process(noise, rows, 50)[:, :, 0]
+    kept = 1 - theta * dt
+    variance = 0.0  # Zero before the first step.
+    for step, values in enumerate(series):
+        variance = kept**2 * variance + std**2 * dt
+        if step in (0, 1, 5, 49):
+            assert values.var() == pytest.approx(variance, rel=0.06)
+            assert abs(values.mean()) < 5 * np.sqrt(variance / rows)
+    assert variance == pytest.approx(std**2 / (theta * (2 - theta * dt)), rel=1e-5)
+    for lag in (1, 2, 5):
+        correlation = np.corrcoef(series[-1], series[-1 - lag])[0, 1]
+        assert correlation == pytest.approx(kept**lag, abs=5 / np.sqrt(rows))
+    increments = series[1:] - kept * series[:-1]
+    assert np.corrcoef(increments[:2])[0, 1] == pytest.approx(0, abs=0.04)
+    assert increments.std() == pytest.approx(std * dt**0.5, rel=0.01)
+
+
+def test_rows_of_ornstein_uhlenbeck_are_independent():
+    series = process(exploration.OrnsteinUhlenbeck(1, 3, 0.1, 0.8), 3, 1500)[:, :, 0]
+    assert np.abs(np.corrcoef(series.T) - np.eye(3)).max() < 0.15
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_begin_resets_and_steps_move_only_the_named_rows(jit):
+    noise = exploration.OrnsteinUhlenbeck(2, 4, [0.1, 0.1, 0.1, 0.0], theta=0.25)
+    random = generator()
+    signature = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2])]
+    step = tf.function(
+        lambda rows, action: noise(rows, action, STEPS, random), autograph=False
+    )
+    begin = tf.function(
+        noise.begin, input_signature=signature[:1], autograph=False, jit_compile=jit
+    )
+    state = noise.variables[0]
+    step(tf.range(4), tf.zeros([4, 2]))
+    before = state.numpy()
+    assert (before[:3] != 0).all()
+    begin(tf.constant([2, 0]))
+    np.testing.assert_array_equal(state.numpy()[[0, 2]], 0)
+    np.testing.assert_array_equal(state.numpy()[[1, 3]], before[[1, 3]])
+    begin(tf.constant([], tf.int32))
+    np.testing.assert_array_equal(state.numpy()[[1, 3]], before[[1, 3]])
+    state.assign(tf.fill([4, 2], 0.8))
+    actual = step(tf.constant([3]), tf.constant([[0.1, -0.5]]))
+    np.testing.assert_allclose(actual, [[0.7, 0.1]], rtol=1e-6)
+    expected = [[0.8, 0.8]] * 3 + [[0.6, 0.6]]
+    np.testing.assert_allclose(state, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("theta", "dt"), [(0, 1), (-1, 1), (3, 0.5), (1, 0), (-1, -1)])
+def test_unstable_processes_raise(theta, dt):
+    with pytest.raises(ValueError, match="theta"):
+        exploration.OrnsteinUhlenbeck(1, 1, 0.1, theta, dt)
+
+
+# Epsilon greedy.
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.4, 1.0])
+def test_frequency_of_random_actions(epsilon):
+    rows, size = 20000, 5
+    greedy = exploration.EpsilonGreedy([size], rows, epsilon)
+    action = tf.fill([rows], tf.constant(3, tf.int64))
+    actual = greedy(everyone(rows), action, STEPS, generator()).numpy()
+    for value in range(size):
+        expected = epsilon / size + (1 - epsilon) * (value == 3)
+        assert_frequency(actual == value, expected)
+
+
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_whole_rows_are_replaced_and_dimensions_drawn_independently(with_mask):
+    rows, sizes, epsilon = 20000, [2, 3, 4], 0.4
+    greedy = exploration.EpsilonGreedy(sizes, rows, epsilon)
+    action = tf.fill([rows, 3], tf.constant(-1, tf.int64))  # Shows who was replaced.
+    mask = tf.ones([rows, 9], tf.bool) if with_mask else None
+    actual = greedy(everyone(rows), action, STEPS, generator(), mask).numpy()
+    replaced = (actual >= 0).all(1)
+    np.testing.assert_array_equal(replaced, (actual >= 0).any(1))
+    assert_frequency(replaced, epsilon)
+    drawn = actual[replaced]
+    combined = (drawn[:, 0] * 3 + drawn[:, 1]) * 4 + drawn[:, 2]
+    assert set(combined) == set(range(24))
+    for value in range(24):
+        assert_frequency(combined == value, 1 / 24)
+
+
+def test_masks_leave_uniform_choices_among_the_allowed_ones():
+    rows = 30000
+    greedy = exploration.EpsilonGreedy([4], rows, 1.0)
+    kinds = np.array([[1, 0, 1, 1], [0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1]], bool)
+    which = np.arange(rows) % 4
+    action = tf.zeros([rows], tf.int64)
+    actual = greedy(everyone(rows), action, STEPS, generator(), kinds[which]).numpy()
+    for index, allowed in enumerate(kinds):
+        for value in range(4):
+            hits = actual[which == index] == value
+            assert_frequency(hits, allowed[value] / allowed.sum())
+
+
+def test_masks_of_several_dimensions():
+    rows = 6000
+    greedy = exploration.EpsilonGreedy([2, 3], rows, 1.0)
+    mask = tf.tile([[False, True, True, False, True]], [rows, 1])
+    action = tf.zeros([rows, 2], tf.int64)
+    actual = greedy(everyone(rows), action, STEPS, generator(), mask).numpy()
+    assert (actual[:, 0] == 1).all()
+    assert set(actual[:, 1]) == {0, 2}
+    assert_frequency(actual[:, 1] == 0, 0.5)
+
+
+def test_greedy_actions_are_untouched_by_masks():
+    greedy = exploration.EpsilonGreedy([3], 2, 0.0)
+    action = tf.constant([0, 2], tf.int64)
+    mask = tf.constant([[True, False, False], [False, True, True]])
+    actual = greedy(everyone(2), action, STEPS, generator(), mask)
+    np.testing.assert_array_equal(actual, [0, 2])
+
+
+def test_a_mask_that_allows_all_changes_nothing():
+    for sizes in ([3], [7, 2, 18], [1000]):
+        greedy = exploration.EpsilonGreedy(sizes, 500, 0.7)
+        action = tf.zeros([500, len(sizes)], tf.int64)
+        mask = tf.ones([500, sum(sizes)], tf.bool)
+        plain = greedy(everyone(500), action, STEPS, generator())
+        masked = greedy(everyone(500), action, STEPS, generator(), mask)
+        np.testing.assert_array_equal(plain, masked)
+
+
+def test_extreme_random_numbers_stay_in_range():
+    largest = np.nextafter(np.float32(1), np.float32(0))
+    for size in (1, 2, 3, 7, 18, 1000, 2**20 - 1):
+        greedy = exploration.EpsilonGreedy([size], 2, 1.0)
+        chance = tf.constant([[0.0], [largest]])
+        expected = [[0], [size - 1]]
+        np.testing.assert_array_equal(greedy._choose(chance, None), expected)
+        mask = tf.ones([2, size], tf.bool)
+        np.testing.assert_array_equal(greedy._choose(chance, mask), expected)
+
+
+def test_epsilon_above_one_raises():
+    for epsilon in (1.1, [0.5, 1.5], schedules.Schedule("constant", 2.0)):
+        with pytest.raises(ValueError, match="epsilon must be from 0 to 1"):
+            exploration.EpsilonGreedy([2], 2, epsilon)
+
+
+# Ape-X.
+
+
+def test_ladder():
+    np.testing.assert_allclose(
+        exploration.ladder(8), [0.4 ** (1 + i) for i in range(8)], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        exploration.ladder(3, base=0.5, alpha=2.0), [0.5, 0.25, 0.125], rtol=1e-12
+    )
+    np.testing.assert_allclose(exploration.ladder(2), [0.4, 0.00065536], rtol=1e-6)
+
+
+def test_ladder_of_a_single_agent_is_finite():
+    np.testing.assert_array_equal(exploration.ladder(1), [0.4])
+    greedy = exploration.EpsilonGreedy([2], 1, exploration.ladder(1))
+    action = greedy(everyone(1), tf.zeros([1], tf.int64), STEPS, generator())
+    assert int(action[0]) in (0, 1)
+
+
+def test_ladder_gives_every_row_its_epsilon():
+    greedy = exploration.EpsilonGreedy([1000], 3, exploration.ladder(3, 0.5, 2.0))
+    random = generator()
+    action = tf.fill([3], tf.constant(-1, tf.int64))
+    explored = [
+        (greedy(everyone(3), action, STEPS, random) >= 0).numpy() for _ in range(2000)
+    ]
+    for hits, epsilon in zip(np.transpose(explored), [0.5, 0.25, 0.125], strict=True):
+        assert_frequency(hits, epsilon)
+
+
+# Noise on parameters.
+
+
+def network():
+    layers = [keras.layers.Dense(64, "relu"), keras.layers.Dense(32)]
+    model = keras.Sequential(layers)
+    model.build([None, 16])
+    return model
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_parameter_noise_perturbs_a_copy(jit):
+    model = network()
+    noise = exploration.ParameterNoise(model.trainable_variables, 0.5)
+    random = generator()
+    inputs = tf.random.Generator.from_seed(1).normal([10, 16])
+    before = [np.array(x) for x in model.get_weights()]
+
+    @tf.function(autograph=False, jit_compile=jit)
+    def act():
+        plain = model(inputs)
+        with noise.applied():
+            perturbed = model(inputs)
+        return plain, perturbed, model(inputs)
+
+    plain, perturbed, again = act()
+    np.testing.assert_array_equal(plain, again)
+    np.testing.assert_allclose(plain, perturbed, rtol=1e-6)  # Not drawn yet.
+    redraw = tf.function(lambda: noise.redraw(random), autograph=False, jit_compile=jit)
+    redraw()
+    outputs = [act()]
+    redraw()
+    outputs.append(act())
+    for (plain, perturbed, again), (_, other, _) in zip(
+        outputs, outputs[::-1], strict=True
+    ):
+        np.testing.assert_array_equal(plain, again)
+        assert np.abs(perturbed - plain).mean() > 0.1
+        assert np.abs(perturbed - other).mean() > 0.1
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    difference = [
+        np.ravel(x - y)
+        for x, y in zip(noise.persistent["perturbed"], before, strict=True)
+    ]
+    assert np.concatenate(difference).std() == pytest.approx(0.5, rel=0.1)
+
+
+def test_parameter_noise_copies_the_present_variables():
+    model = network()
+    noise = exploration.ParameterNoise(model.trainable_variables, 1e-6)
+    model.set_weights([x + 1.0 for x in model.get_weights()])
+    noise.redraw(generator())
+    for perturbed, variable in zip(
+        noise.persistent["perturbed"], model.trainable_variables, strict=True
+    ):
+        np.testing.assert_allclose(perturbed, variable, atol=1e-4)
+
+
+def test_parameter_noise_adapts_towards_the_target():
+    noise = exploration.ParameterNoise([keras.Variable([1.0])], 0.1, factor=1.25)
+    noise.adapt(tf.constant(0.3), 0.2)
+    assert float(noise.std) == pytest.approx(0.08)
+    for _ in range(2):
+        noise.adapt(tf.constant(0.2), 0.2)
+    assert float(noise.std) == pytest.approx(0.125)
+
+
+def test_parameter_noise_finds_the_distance_asked_for():
+    model = network()
+    noise = exploration.ParameterNoise(model.trainable_variables, 1.0, factor=1.1)
+    random = generator()
+    inputs = tf.random.Generator.from_seed(1).normal([64, 16])
+
+    @tf.function(autograph=False)
+    def adapt():
+        noise.redraw(random)
+        with noise.applied():
+            perturbed = model(inputs)
+        distance = tf.sqrt(tf.reduce_mean((perturbed - model(inputs)) ** 2))
+        noise.adapt(distance, 0.2)
+        return distance
+
+    distances = [float(adapt()) for _ in range(200)]
+    assert distances[0] > 0.6
+    assert np.mean(distances[-50:]) == pytest.approx(0.2, rel=0.2)
+    assert adapt.experimental_get_tracing_count() == 1
+
+
+def test_parameter_noise_continues_from_a_checkpoint(tmp_path):
+    variables = [keras.Variable([1.0, 2.0])]
+    old = exploration.ParameterNoise(variables, 0.5)
+    old.redraw(generator())
+    old.adapt(1.0, 0.5)
+    path = tf.train.Checkpoint(**old.persistent).write(str(tmp_path / "noise"))
+    new = exploration.ParameterNoise(variables, 0.1)
+    tf.train.Checkpoint(**new.persistent).read(path).assert_consumed()
+    assert float(new.std) == float(old.std)
+    with old.applied():
+        expected = keras.ops.convert_to_numpy(variables[0] + 0.0)
+    with new.applied():
+        actual = keras.ops.convert_to_numpy(variables[0] + 0.0)
+    np.testing.assert_array_equal(actual, expected)
+    assert (actual != variables[0].numpy()).all()
+
+
+@pytest.mark.parametrize(("std", "factor"), [(0.0, 1.01), (-1.0, 1.01), (0.1, 1.0)])
+def test_impossible_parameter_noise_raises(std, factor):
+    with pytest.raises(ValueError, match="must be above"):
+        exploration.ParameterNoise([], std, factor)
