@@ -194,16 +194,26 @@ def algorithm(
     description: make.Description,
     num_agents: int | None = None,
 ) -> Any:
-    """Algorithm of a config, with fresh variables."""
+    """Algorithm of a config, with fresh variables.
+
+    Raises:
+      RunError: if the algorithm cannot be made with this config.
+      UnsupportedSpaceError: for spaces that the algorithm cannot handle.
+    """
     cls = experiment.algorithm_class(config.algorithm.type)
-    return cls(
-        description.observation_space,
-        description.action_space,
-        num_agents or config.environment.num_agents,
-        description.max_length,
-        config.algorithm,
-        config.seed,
-    )
+    try:
+        return cls(
+            description.observation_space,
+            description.action_space,
+            num_agents or config.environment.num_agents,
+            description.max_length,
+            config.algorithm,
+            config.seed,
+        )
+    except spaces.UnsupportedSpaceError:
+        raise
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def make_writable(directory: str | pathlib.Path) -> None:

@@ -116,6 +116,8 @@ class Training:
         self._logdir, self._config, self._view = logdir, config, view
         train = config.train
         algorithm = runs.algorithm(config, description)
+        if hasattr(getattr(algorithm, "memory", None), "num_bytes"):
+            view.note(f"replay memory of {algorithm.memory.num_bytes / 1e9:.2f} GB")
         checkpoints = checkpoint.Checkpoints(
             logdir / "checkpoints", train.keep_checkpoints
         )
