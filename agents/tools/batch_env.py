@@ -217,6 +217,7 @@ class Backend(abc.ABC):
         if not np.isfinite(numbers).all():
             self._complain(result)
         if self._check_masks.needed:
+            self._check_masks.steps += 1
             self._require_actions(result)
         return result
 

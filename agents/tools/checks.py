@@ -199,11 +199,13 @@ class MaskChecker:
 
     Attributes:
       needed: Whether observations hold masks; see `spaces.mask_sizes`.
+      steps: Steps of the batch so far, which the caller counts for error messages.
     """
 
     def __init__(
         self, observation_space: gymnasium.Space, action_space: gymnasium.Space
     ):
+        self.steps = 0
         try:
             sizes = spaces.mask_sizes(observation_space, action_space)
         except spaces.UnsupportedSpaceError:  # Who uses masks refuses it.
@@ -231,8 +233,8 @@ class MaskChecker:
         several = len(self._starts) > 1
         what = f"value of action {part}" if several else "action"
         raise EnvDataError(
-            f"Environment row {rows[index]}: observation {spaces.ACTION_MASK} allows "
-            f"no {what}, all are zero."
+            f"Environment row {rows[index]} after step {self.steps} of the batch: "
+            f"observation {spaces.ACTION_MASK} allows no {what}, all are zero."
         )
 
 

@@ -308,7 +308,7 @@ def test_masks_must_allow_an_action(kind):
     batch.reset()
     batch.step(action)
     envs[1].observation = masked(bad)
-    message = f"row 1: observation action_mask allows {text}"
+    message = f"row 1 after step 2 of the batch: observation action_mask allows {text}"
     with pytest.raises(batch_env.EnvDataError, match=message):
         batch.step(action)
     batch.reset([0])
