@@ -400,13 +400,9 @@ class PolicyGradient(algorithm.Algorithm):
 
     def _snapshot(self) -> Callable[[tf.Tensor], None]:
         """Function that undoes all updates from now on, if its argument is true."""
-        parts = (self.network, self.optimizer, *self.adapted())
-        variables = [
-            x
-            for part in parts
-            for x in tf.train.TrackableView(part).descendants()
-            if isinstance(x, tf.Variable | keras.Variable)
-        ]
+        state = tf.train.TrackableView(self.optimizer).descendants()
+        state = [x for x in state if isinstance(x, tf.Variable | keras.Variable)]
+        variables = [*self.network.variables, *state, *self.adapted()]
         before = [tf.identity(tf.convert_to_tensor(x)) for x in variables]
 
         def undo(failed):
