@@ -1,5 +1,6 @@
 """Gradient descent by any Keras optimizer."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -51,13 +52,14 @@ class Gradient(optimizer_.Optimizer):
             if name not in OPTIMIZERS:
                 hint = config.did_you_mean(name, OPTIMIZERS)
                 raise ValueError(f"optimizer {optimizer!r} is unknown; {hint}")
-            optimizer = OPTIMIZERS[name](**options)
-        self.optimizer = optimizer
+            optimizer = functools.partial(OPTIMIZERS[name], **options)
+        self._create = optimizer if callable(optimizer) else lambda: optimizer
         self._learning_rate = learning_rate
         self._clip_norm = clip_norm
         self._block = block
 
     def build(self, variables: list[keras.Variable]) -> None:
+        self.optimizer = self._create()
         self.optimizer.build(variables)
         self.schedule(tf.constant(0, tf.int64))
 

@@ -49,6 +49,7 @@ def attributes(optimizer, path):
 )
 def test_nested_configs(text, names):
     optimizer = optimizers.create(config.parse(text, "x"))
+    optimizer.build([keras.Variable([1.0])])
     assert attributes(optimizer, "optimizer") == names
 
 
