@@ -554,7 +554,9 @@ def test_masks_without_action_stop_the_run(backend, create):
     batch = create(Choices, 3, backend, **masked(nothing_at=2))
     batch.reset()
     batch.step(np.ones(3, int))
-    with pytest.raises(batch_env.EnvDataError, match="row 0 after step 2 .* allows no action"):
+    with pytest.raises(
+        batch_env.EnvDataError, match="row 0 after step 2 .* allows no action"
+    ):
         batch.step(np.ones(3, int))
 
 
