@@ -475,7 +475,9 @@ def test_impossible_configs_are_refused(changes, message):
 # Resuming.
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+@pytest.mark.parametrize(
+    "name", ["dqn", "sac", pytest.param("td3", marks=pytest.mark.slow)]
+)
 def test_resumed_training_is_the_uninterrupted_one(name, tmp_path):
     space = gs.Discrete(2) if name == "dqn" else gs.Box(-2, 1, (1,))
 

@@ -113,8 +113,17 @@ def watched(name):
 
 
 @pytest.mark.parametrize("memory", ["episodes", "unrolls"])
-@pytest.mark.parametrize("network", ["dense", "gru"])
-@pytest.mark.parametrize("name", ["a2c", "trpo", "vpg"])
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [
+        ("a2c", "dense"),
+        ("trpo", "dense"),
+        ("vpg", "dense"),
+        ("trpo", "gru"),
+        pytest.param("a2c", "gru", marks=pytest.mark.slow),
+        pytest.param("vpg", "gru", marks=pytest.mark.slow),
+    ],
+)
 def test_policy_before_the_update_is_the_one_that_acted(name, network, memory):
     """Ratio one and divergence zero, with resets inside of sequences too."""
     lengths = (4,) * 4 if memory == "episodes" else (3, 5, 2, 7)
@@ -365,7 +374,7 @@ def test_optimizer_of_ppo_can_be_replaced():
     [
         ("a2c", "dense"),
         ("trpo", "dense"),
-        ("vpg", "dense"),
+        pytest.param("vpg", "dense", marks=pytest.mark.slow),
         pytest.param("a2c", "gru", marks=pytest.mark.slow),
         pytest.param("trpo", "gru", marks=pytest.mark.slow),
         pytest.param("vpg", "gru", marks=pytest.mark.slow),
