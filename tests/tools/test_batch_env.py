@@ -337,7 +337,7 @@ def test_masks_of_last_observations_may_forbid_everything():
     assert batch.finish().done.tolist() == [False, True]
     envs[1].reset = lambda **_: (masked(bad), {})
     batch.start(np.zeros(2, int), restart=True)
-    with pytest.raises(batch_env.EnvDataError, match=f"row 1: .*{text}"):
+    with pytest.raises(batch_env.EnvDataError, match=f"row 1 after step 3 .*{text}"):
         batch.finish()
 
 
