@@ -27,6 +27,8 @@ def _descent() -> dict:
 class Config(off_policy.Config):
     """Hyperparameters of DQN; every improvement of Rainbow is a switch."""
 
+    OPTIMIZERS = ("optimizer",)
+
     type: str = "dqn"
     capacity: int = 50_000
     batch_size: int = 64
@@ -62,13 +64,6 @@ class Config(off_policy.Config):
                 "atoms must be positive and value_range increasing, got "
                 f"{self.atoms} and {self.value_range}."
             )
-        self.create_optimizer()
-
-    def create_optimizer(self) -> optimizers.Optimizer:
-        """Optimizer of the network; raises ConfigError."""
-        return optimizers.create(
-            self.optimizer, "algorithm.optimizer", ("items", "seed")
-        )
 
 
 class DQN(off_policy.OffPolicy):
@@ -89,7 +84,7 @@ class DQN(off_policy.OffPolicy):
           UnsupportedSpaceError: for actions that are not Discrete or MultiDiscrete.
         """
         del max_length
-        self.optimizer = config.create_optimizer()
+        (self.optimizer,) = config.create_optimizers()
         self.network, self.target_network = (
             action_values.ActionValues(
                 observation_space,

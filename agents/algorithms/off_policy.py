@@ -15,6 +15,9 @@ from agents.tools import algorithm, conditional, schedules, spaces
 class Config:
     """Hyperparameters that all of them have."""
 
+    OPTIMIZERS = ()
+    """Names of the fields that describe optimizers."""
+
     # Data.
     capacity: int = 1_000_000
     """Transitions in the replay memory."""
@@ -57,6 +60,15 @@ class Config:
             raise ValueError(f"replay_ratio must not be negative: {self.replay_ratio}.")
         if self.network.recurrent:
             raise ValueError("networks must not be recurrent; use a policy gradient.")
+        self.create_optimizers()
+
+    def create_optimizers(self) -> list[optimizers.Optimizer]:
+        """What the fields `OPTIMIZERS` describe; raises ConfigError."""
+        provided = ("items", "seed")
+        return [
+            optimizers.create(getattr(self, name), f"algorithm.{name}", provided)
+            for name in self.OPTIMIZERS
+        ]
 
 
 class OffPolicy(algorithm.Algorithm):

@@ -146,8 +146,7 @@ class PolicyGradient(algorithm.Algorithm):
             scale=config.normalize_rewards in ("reward", "return"),
             clip=config.reward_clip,
         )
-        self._recurrent = bool(config.network.recurrent)
-        self._chunk = config.chunk_length if self._recurrent else 1
+        self._chunk = config.chunk_length if config.network.recurrent else 1
         self._state = _variables(self.network.initial_state(num_agents))
         self._discounted = tf.Variable(tf.zeros([num_agents]), trainable=False)
         chosen = {
@@ -477,6 +476,12 @@ class PolicyGradient(algorithm.Algorithm):
         policy, value = self.network.policy_variables, self.network.value_variables
         value = [x for x in value if all(x is not y for y in policy)]
         return {"policy": policy, "value": value} if self._separate else policy + value
+
+
+def importance(old: Any, new: Any, items: dict[str, Any]) -> tf.Tensor:
+    """Ratios `[M, L]` of the probabilities of what was done, one for padding."""
+    log_ratio = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
+    return tf.exp(tf.where(items["mask"] > 0, log_ratio, 0.0))
 
 
 def mean(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -117,8 +117,7 @@ class PPO(policy_gradient.PolicyGradient):
         """Loss of the policy on items `[M, L, ...]` and its metrics."""
         config, mask = self._config, items["mask"]
         old, new = self.policies(items)
-        log_ratio = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
-        ratio = tf.exp(tf.where(mask > 0, log_ratio, 0.0))
+        ratio = policy_gradient.importance(old, new, items)
         gain = ratio * items["advantage"]
         entropy = policy_gradient.mean(new.entropy(), mask)
         outside = tf.abs(ratio - 1.0) > config.clip

@@ -26,6 +26,8 @@ def _descent() -> dict:
 class Config(off_policy.Config):
     """Hyperparameters of SAC."""
 
+    OPTIMIZERS = ("critic_optimizer", "optimizer", "temperature_optimizer")
+
     type: str = "sac"
     tau: float = 0.005
     """How far the target critics move after every update."""
@@ -43,16 +45,6 @@ class Config(off_policy.Config):
         super().__post_init__()
         if self.initial_temperature <= 0:
             raise ValueError("initial_temperature must be positive.")
-        self.create_optimizers()
-
-    def create_optimizers(self) -> list[optimizers.Optimizer]:
-        """Optimizers of critics, policy and temperature; raises ConfigError."""
-        names = "critic_optimizer", "optimizer", "temperature_optimizer"
-        provided = ("items", "seed")
-        return [
-            optimizers.create(getattr(self, x), f"algorithm.{x}", provided)
-            for x in names
-        ]
 
 
 class SAC(off_policy.OffPolicy):

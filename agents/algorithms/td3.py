@@ -24,6 +24,8 @@ def _descent() -> dict:
 class Config(off_policy.Config):
     """Hyperparameters of TD3; DDPG has `policy_delay` 1 and no `target_noise`."""
 
+    OPTIMIZERS = ("critic_optimizer", "optimizer")
+
     type: str = "td3"
     tau: float = 0.005
     """How far the target networks move after every update of the policy."""
@@ -49,15 +51,6 @@ class Config(off_policy.Config):
             )
         if self.policy_delay < 1:
             raise ValueError(f"policy_delay must be positive, got {self.policy_delay}.")
-        self.create_optimizers()
-
-    def create_optimizers(self) -> list[optimizers.Optimizer]:
-        """Optimizers of critics and policy; raises ConfigError."""
-        provided = ("items", "seed")
-        return [
-            optimizers.create(getattr(self, x), f"algorithm.{x}", provided)
-            for x in ("critic_optimizer", "optimizer")
-        ]
 
 
 class TD3(off_policy.OffPolicy):

@@ -58,8 +58,7 @@ class TRPO(policy_gradient.PolicyGradient):
         """Importance-weighted advantages; Schulman et al. (2015), equation 14."""
         mask = items["mask"]
         old, new = self.policies(items)
-        log_ratio = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
-        ratio = tf.exp(tf.where(mask > 0, log_ratio, 0.0))
+        ratio = policy_gradient.importance(old, new, items)
         entropy = policy_gradient.mean(new.entropy(), mask)
         gain = policy_gradient.mean(ratio * items["advantage"], mask)
         loss = -gain - entropy_coef * entropy

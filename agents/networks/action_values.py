@@ -6,7 +6,7 @@ import gymnasium
 import keras
 import tensorflow as tf
 
-from agents.networks import heads, initializers, noisy, torsos
+from agents.networks import heads, initializers, inputs, noisy, torsos
 from agents.networks.presets import NetworkConfig
 from agents.tools import spaces
 
@@ -54,17 +54,12 @@ class ActionValues(keras.layers.Layer):
                 "use algorithm sac, td3 or a policy gradient such as ppo, or "
                 "gymnasium.spaces.Discrete actions."
             )
-        self._masked = spaces.mask_sizes(observation_space, action_space) is not None
-        inputs = observation_space
-        if self._masked:
-            rest = dict(observation_space.spaces)
-            del rest[spaces.ACTION_MASK]
-            inputs = gymnasium.spaces.Dict(rest)
-        self._torso = torsos.Torso(inputs, config, seed)
+        self._inputs = inputs.Inputs(observation_space, action_space)
+        self._torso = torsos.Torso(self._inputs.space, config, seed)
         self._atoms = atoms
-        specs = spaces.spec(observation_space)
-        zeros = spaces.transform(lambda x: tf.zeros([1, *x.shape], x.dtype), specs)
-        features = self._torso.step(self._split(zeros)[0], ())[0].shape[-1]
+        zeros = inputs.zeros(observation_space)
+        seen, _ = self._inputs.split(zeros)
+        features = self._torso.step(seen, ())[0].shape[-1]
 
         def layer(units, number):
             if noisy_std:
@@ -85,8 +80,8 @@ class ActionValues(keras.layers.Layer):
 
     def call(self, observation: Any, noise: Any = None) -> tf.Tensor:
         """Values, or logits of their distributions, `[B, values, atoms]`."""
-        inputs, _ = self._split(observation)
-        features, _ = self._torso.step(inputs, ())
+        seen, _ = self._inputs.split(observation)
+        features, _ = self._torso.step(seen, ())
         if self._noisy:
             noise = [None] * len(self._heads) if noise is None else noise
             outputs = [x(features, y) for x, y in zip(self._heads, noise, strict=True)]
@@ -112,19 +107,9 @@ class ActionValues(keras.layers.Layer):
 
     def allowed(self, observation: Any) -> tf.Tensor | None:
         """Mask of actions, bool `[B, values]`, if observations have one."""
-        _, mask = self._split(observation)
-        if mask is None:
-            return None
-        return tf.concat([tf.cast(x, tf.bool) for x in tf.nest.flatten(mask)], -1)
+        return self._inputs.split(observation)[1]
 
     def chosen(self, values: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """What belongs to actions `[B, D]`, `[B, D, ...]` of `[B, values, ...]`."""
         starts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]
         return tf.gather(values, action + tf.constant(starts, tf.int64), batch_dims=1)
-
-    def _split(self, observation: Any) -> tuple[Any, Any]:
-        """What the torso sees, and the mask."""
-        if not self._masked:
-            return observation, None
-        rest = dict(observation)
-        return rest, rest.pop(spaces.ACTION_MASK)

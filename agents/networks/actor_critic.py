@@ -6,9 +6,8 @@ import gymnasium
 import keras
 import tensorflow as tf
 
-from agents.networks import heads, initializers, torsos
+from agents.networks import heads, initializers, inputs, torsos
 from agents.networks.presets import NetworkConfig
-from agents.tools import spaces
 
 
 class ActorCritic(keras.layers.Layer):
@@ -31,24 +30,18 @@ class ActorCritic(keras.layers.Layer):
         seed: int,
     ) -> None:
         super().__init__()
-        specs = spaces.spec(observation_space)
-        self._masked = spaces.mask_sizes(observation_space, action_space) is not None
-        if self._masked:
-            children = dict(observation_space.spaces)
-            del children[spaces.ACTION_MASK]
-            observation_space = gymnasium.spaces.Dict(children)
+        self._inputs = inputs.Inputs(observation_space, action_space)
+        seen = self._inputs.space
         self.shared = config.shared
-        self._policy = torsos.Torso(observation_space, config, seed)
+        self._policy = torsos.Torso(seen, config, seed)
         self._critic = (
-            self._policy
-            if config.shared
-            else torsos.Torso(observation_space, config, seed + 100)
+            self._policy if config.shared else torsos.Torso(seen, config, seed + 100)
         )
         self.head = heads.head(action_space, config, seed + 200)
         self._value = keras.layers.Dense(
             1, kernel_initializer=initializers.output(config, seed + 300, 1.0)
         )
-        zeros = spaces.transform(lambda x: tf.zeros([1, *x.shape], x.dtype), specs)
+        zeros = inputs.zeros(observation_space)
         self.step(zeros, self.initial_state(1))  # Builds all layers.
         policy = [self._policy, self.head]
         critic = [self._critic, self._value]
@@ -71,35 +64,25 @@ class ActorCritic(keras.layers.Layer):
           Parameters of the action distribution `[B, ...]`, values `[B]`, next state.
         """
         policy, critic = state
-        observation, mask = self._split(observation)
+        observation, allowed = self._inputs.split(observation)
         features, policy = self._policy.step(observation, policy)
-        parameters = self._act(features, mask)
+        parameters = self._act(features, allowed)
         if not self.shared:
             features, critic = self._critic.step(observation, critic)
         return parameters, self._value(features)[:, 0], (policy, critic)
 
     def policy(self, observation: Any, state: tuple, first: tf.Tensor) -> dict:
         """Parameters of the action distributions of sequences, `[B, T, ...]`."""
-        observation, mask = self._split(observation)
-        return self._act(self._policy.unroll(observation, state[0], first), mask)
+        observation, allowed = self._inputs.split(observation)
+        return self._act(self._policy.unroll(observation, state[0], first), allowed)
 
     def value(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
         """Values of sequences, `[B, T]`; arguments as in `Torso.unroll`."""
-        observation, _ = self._split(observation)
+        observation, _ = self._inputs.split(observation)
         state = state[0] if self.shared else state[1]
         return self._value(self._critic.unroll(observation, state, first))[..., 0]
 
-    def _split(self, observation: Any) -> tuple[Any, Any]:
-        """What the torsos see, and the mask, whose leaves are `[..., values]`."""
-        if not self._masked:
-            return observation, None
-        rest = dict(observation)
-        return rest, rest.pop(spaces.ACTION_MASK)
-
-    def _act(self, features: tf.Tensor, mask: Any) -> dict:
+    def _act(self, features: tf.Tensor, allowed: tf.Tensor | None) -> dict:
         """Parameters of the action distributions for features `[..., F]`."""
         parameters = self.head(features)
-        if not self._masked:
-            return parameters
-        leaves = [tf.cast(leaf, tf.bool) for leaf in tf.nest.flatten(mask)]
-        return heads.masked(parameters, tf.concat(leaves, -1))
+        return parameters if allowed is None else heads.masked(parameters, allowed)

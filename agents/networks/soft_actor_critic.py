@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.networks import distributions, heads, initializers, torsos
+from agents.networks import inputs as inputs_
 from agents.networks.presets import NetworkConfig
 from agents.tools import spaces
 
@@ -28,8 +29,7 @@ class Actor(keras.layers.Layer):
         self._output = keras.layers.Dense(
             units, kernel_initializer=initializers.hidden(config, seed + 50)
         )
-        specs = spaces.spec(observation_space)
-        self.call(spaces.transform(lambda x: tf.zeros([1, *x.shape], x.dtype), specs))
+        self.call(inputs_.zeros(observation_space))
         self.built = True
 
     def call(self, observation: Any) -> tf.Tensor:
