@@ -52,6 +52,45 @@ def advantage(
     return _accumulate(error, decay)
 
 
+def vtrace(
+    log_ratio: tf.Tensor,
+    reward: tf.Tensor,
+    value: tf.Tensor,
+    next_value: tf.Tensor,
+    done: tf.Tensor,
+    discount: float | tf.Tensor,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    rho_pg: float = 1.0,
+    lambda_: float = 1.0,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """V-trace targets of values, and advantages of actions, `[B, T]`, without gradient.
+
+    Espeholt et al. (2018), "IMPALA: Scalable Distributed Deep-RL with Importance
+    Weighted Actor-Learner Architectures", equation 1, remark 2 and section 4.2.
+
+    Args:
+      log_ratio: Log-probabilities of what was done by the policy that learns, less
+        those by the policy that acted.
+      reward, value, next_value: As for `advantage`.
+      done: Ends of episodes and of data.
+      discount: Of future rewards.
+      rho_bar: Largest weight of a temporal difference; it decides to the values of
+        which policy the targets converge.
+      c_bar: Largest weight of what follows; it decides how quickly.
+      rho_pg: Largest weight of an advantage.
+      lambda_: Factor of the weights of what follows.
+    """
+    ratio = tf.exp(log_ratio)
+    error = tf.minimum(rho_bar, ratio) * (reward + discount * next_value - value)
+    decay = tf.where(done, 0.0, discount * lambda_ * tf.minimum(c_bar, ratio))
+    target = value + _accumulate(error, decay)
+    next_target = next_values(target, done, next_value)
+    gain = reward + discount * next_target - value
+    advantage = tf.minimum(rho_pg, ratio) * gain
+    return tf.stop_gradient(target), tf.stop_gradient(advantage)
+
+
 def _accumulate(value: tf.Tensor, decay: tf.Tensor) -> tf.Tensor:
     """Solve x[t] = value[t] + decay[t] x[t + 1] backward in log2(T) parallel steps."""
     length, shift = value.shape[1], 1

@@ -1,12 +1,16 @@
-"""DQN and SAC beside Stable-Baselines3.
+"""DQN and SAC beside Stable-Baselines3 and SBX, and the sum tree of priorities.
 
-    python benchmarks/replay.py --peers PYTHON [--repeats 3]
+    python benchmarks/replay.py --peers PYTHON [--repeats 3] [--only dqn|sac|tree]
 
 PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`.
-Contestants take turns, each in a process of its own. Tracing and compilation are timed.
+Contestants take turns, each in a process of its own.
 
 - dqn: CartPole-v1, batches of 32, 64-64 networks, an update every 4 steps;
-- sac: HalfCheetah-v5, batches of 256, 256-256 networks, an update every step.
+- sac: HalfCheetah-v5, batches of 256, 256-256 networks, an update every step;
+- tree: insert, sample and update 512 rows of a million with priorities.
+
+Two rates are ours: from the beginning, tracing and compilation included, and after the
+first quarter. The peers have one, from the beginning: SBX compiles, too.
 """
 
 import argparse
@@ -31,7 +35,7 @@ SETTINGS = {
             "capacity=1000000",
         ],
     ),
-    "sac": ("HalfCheetah-v5", "cheetah_sac", 4_000, []),
+    "sac": ("HalfCheetah-v5", "cheetah_sac", 6_000, []),
 }
 """Environment, preset, steps, and changes of the preset."""
 
@@ -41,39 +45,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", metavar="PYTHON", help="interpreter with the peers")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=SETTINGS, help="run one of ours")
+    parser.add_argument("--only", choices=(*SETTINGS, "tree"))
+    parser.add_argument("--ours", action="store_true", help="without the peers, once")
     args = parser.parse_args()
-    if args.only:
-        print(json.dumps({"steps_per_s": ours(args.only)}))
+    if args.ours:
+        print(json.dumps(ours(args.only)))
         return
-    result = {}
-    for name, (env, _, steps, _) in SETTINGS.items():
-        peer = [args.peers, str(ROOT / "benchmarks/peers/sb3.py"), "--env", env]
-        peer += ["--algorithm", name, "--steps", str(steps)]
-        commands = {
-            "agents": [sys.executable, __file__, "--only", name],
-            "sb3, 1 thread": peer,
-            "sb3, 2 threads": [*peer, "--threads", "2"],
-        }
-        rates = {key: [] for key in commands}
-        for _ in range(args.repeats):
-            for key, command in commands.items():
-                output = subprocess.run(
-                    command, capture_output=True, text=True, check=True
-                ).stdout
-                rates[key].append(json.loads(output.splitlines()[-1])["steps_per_s"])
-                print(f"{name:<5}{key:<16}{rates[key][-1]:>9,.0f} steps/s", flush=True)
-        best = map(
-            max, zip(rates["sb3, 1 thread"], rates["sb3, 2 threads"], strict=True)
-        )
-        ratios = [x / y for x, y in zip(rates["agents"], best, strict=True)]
-        medians = {key: round(statistics.median(x)) for key, x in rates.items()}
-        result[name] = {**medians, "ratio": round(statistics.median(ratios), 2)}
+    names = [args.only] if args.only else [*SETTINGS, "tree"]
+    result = {name: tree() if name == "tree" else compare(name, args) for name in names}
     print(json.dumps(result))
 
 
-def ours(name: str) -> float:
-    """Steps per second of training, as many steps as the peer makes."""
+def compare(name: str, args: argparse.Namespace) -> dict[str, float]:
+    """Median rates of all contestants, and ratios to the best of each kind of peer."""
+    env, _, steps, _ = SETTINGS[name]
+
+    def peer(script: str, *options: str) -> list[str]:
+        command = [args.peers, str(ROOT / f"benchmarks/peers/{script}.py"), *options]
+        return [*command, "--env", env, "--algorithm", name, "--steps", str(steps)]
+
+    commands = {
+        "agents": [sys.executable, __file__, "--ours", "--only", name],
+        "sb3, 1 thread": peer("sb3"),
+        "sb3, 2 threads": peer("sb3", "--threads", "2"),
+        "sbx": peer("sbx"),
+    }
+    rates = {}
+    for _ in range(args.repeats):
+        for key, command in commands.items():
+            output = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
+            row = json.loads(output.splitlines()[-1])
+            rates.setdefault(key, []).append(row["steps_per_s"])
+            if "steady" in row:
+                rates.setdefault(f"{key}, later", []).append(row["steady"])
+            print(f"{name:<5}{key:<16}{row}", flush=True)
+    sb3 = map(max, zip(rates["sb3, 1 thread"], rates["sb3, 2 threads"], strict=True))
+    best = {"sb3": list(sb3), "sbx": rates["sbx"]}
+    result = {key: round(statistics.median(x)) for key, x in rates.items()}
+    for own in ("agents", "agents, later"):
+        for other, values in best.items():
+            ratios = [x / y for x, y in zip(rates[own], values, strict=True)]
+            result[f"{own} / {other}"] = round(statistics.median(ratios), 2)
+    return result
+
+
+def ours(name: str) -> dict[str, float]:
+    """Steps per second of training, as many steps as the peers make, and later ones."""
     sys.path.insert(0, str(ROOT))
     from agents.scripts import configs, runs
 
@@ -83,14 +102,71 @@ def ours(name: str) -> float:
     _, preset, steps, changes = SETTINGS[name]
     changes = ["start_size=1000", *changes]
     config = configs.load(preset, [f"algorithm.{x}" for x in changes])
+    runs.use_threads(config)
     batch_env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))
-    count = steps // len(batch_env)
-    start = time.perf_counter()
-    tools.simulate(batch_env, agent, count, training=True)
-    seconds = time.perf_counter() - start
+    count = steps // len(batch_env) // 4
+    seconds = []
+    for part in (count, 3 * count):
+        start = time.perf_counter()
+        tools.simulate(batch_env, agent, part, training=True)
+        seconds.append(time.perf_counter() - start)
     batch_env.close()
-    return count * len(batch_env) / seconds
+    rows = count * len(batch_env)
+    return {"steps_per_s": 4 * rows / sum(seconds), "steady": 3 * rows / seconds[1]}
+
+
+def tree(size: int = 1_000_000, rows: int = 512, count: int = 200) -> dict[str, float]:
+    """Milliseconds of inserting, sampling and updating rows, each and all together."""
+    sys.path.insert(0, str(ROOT))
+    from agents.scripts import runs
+
+    runs.start_tensorflow()
+    import tensorflow as tf
+
+    from agents import memories
+
+    selector = memories.Prioritized()
+    selector.build(size)
+    selector.change(tf.range(rows, size), tf.zeros([0], tf.int32))
+    generator = tf.random.Generator.from_seed(0)
+    head = tf.Variable(0)  # Where the oldest are overwritten, as in a full memory.
+
+    def change():
+        places = (head + tf.range(2 * rows)) % size
+        selector.change(places[:rows], places[rows:])
+        head.assign((head + rows) % size)
+
+    def sample():
+        seed = generator.uniform_full_int([2], tf.int32)
+        return selector.sample(rows, seed)[0]
+
+    def everything():
+        change()
+        selector.update(sample(), generator.normal([rows]))
+
+    result = {}
+    for name, function in (("sample", sample), ("all", everything)):
+
+        @tf.function(autograph=False)
+        def repeat(function=function):
+            def body(index, total):
+                output = function()
+                total += 0 if output is None else output[0]
+                return index + 1, total
+
+            return tf.while_loop(
+                lambda index, _: index < count, body, (0, 0), parallel_iterations=1
+            )
+
+        repeat()
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            repeat()
+            times.append((time.perf_counter() - start) / count * 1e3)
+        result[name] = round(statistics.median(times), 3)
+    return result
 
 
 if __name__ == "__main__":

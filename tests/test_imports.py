@@ -31,6 +31,7 @@ ALLOWED = {
 # An algorithm may build on the one whose paper it extends.
 EXTENDS = {
     **dict.fromkeys(("a2c", "ppo", "trpo", "vpg"), {"policy_gradient"}),
+    **dict.fromkeys(("impala", "policy_gradient"), {"actor_critic"}),
     **dict.fromkeys(("dqn", "sac", "td3"), {"off_policy"}),
     "apex": {"dqn"},
 }
@@ -189,6 +190,19 @@ def test_optional_packages_are_imported_only_when_asked_for(tmp_path):
         (tmp_path / f"{name}.py").touch()
     assert loaded("ray", optional, path=tmp_path) == {"ray"}
     assert loaded("agents.scripts.train", optional, path=tmp_path) == set()
+
+
+def test_only_one_package_imports_ray():
+    files = sorted((ROOT / "agents").rglob("*.py"))
+    found = {
+        file.relative_to(ROOT / "agents").parts[0]
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (getattr(node, "module", None), *(x.name for x in node.names))
+        if name and name.split(".")[0] == "ray"
+    }
+    assert found == {"distributed"}
 
 
 def test_every_export_exists():

@@ -176,3 +176,156 @@ def test_discount_and_lambda_may_be_tensors():
     function = tf.function(returns.advantage, autograph=False)
     result = function(*batch, tf.constant(0.9), tf.constant(0.8))
     np.testing.assert_allclose(result, constants, atol=1e-6)
+
+
+# V-trace.
+
+
+def random_ratios(rng, shape=(3, 11)):
+    """Log-ratios of which some are clipped and some are not."""
+    return tf.constant(rng.normal(scale=0.7, size=shape), tf.float32)
+
+
+def slow_vtrace(
+    log_ratio,
+    reward,
+    value,
+    next_value,
+    done,
+    discount,
+    rho_bar,
+    c_bar,
+    rho_pg,
+    lambda_,
+):
+    """Espeholt et al. (2018), equation 1 and section 4.2, as sums in float64."""
+    log_ratio, reward, value, next_value = (
+        np.asarray(x, np.float64) for x in (log_ratio, reward, value, next_value)
+    )
+    ratio = np.exp(log_ratio)
+    target = value.copy()
+    for row, start in np.ndindex(*reward.shape):
+        for t in range(start, reward.shape[1]):
+            trace = np.prod(lambda_ * np.minimum(c_bar, ratio[row, start:t]))
+            rho = min(rho_bar, ratio[row, t])
+            error = reward[row, t] + discount * next_value[row, t] - value[row, t]
+            target[row, start] += discount ** (t - start) * trace * rho * error
+            if done[row, t]:
+                break
+    advantage = np.zeros_like(reward)
+    for row, t in np.ndindex(*reward.shape):
+        following = next_value[row, t] if done[row, t] else target[row, t + 1]
+        gain = reward[row, t] + discount * following - value[row, t]
+        advantage[row, t] = min(rho_pg, ratio[row, t]) * gain
+    return target, advantage
+
+
+def test_vtrace_by_hand():
+    """The policy that learns prefers the first action by 2, the second by 1/4."""
+    log_ratio = np.log([[2.0, 0.25, 0.5]])
+    reward, value = [[1.0, 2.0, 4.0]], [[2.0, 4.0, 8.0]]
+    done, bootstrap = [[False, False, True]], [[0.0, 0.0, 16.0]]
+    log_ratio, reward, value, done, bootstrap = tensors(
+        log_ratio, reward, value, done, bootstrap
+    )
+    next_value = returns.next_values(value, done, bootstrap)
+    # Errors: 1 + 2 - 2 = 1; 2 + 4 - 4 = 2; 4 + 8 - 8 = 4, times 1, 1/4 and 1/2.
+    # Corrections: 2; 1/2 + 1/2 * 1/4 * 2 = 3/4; 1 + 1/2 * 1 * 3/4 = 11/8.
+    # Advantages: 1 + 19/8 - 2 = 11/8; (2 + 5 - 4) / 4 = 3/4; (4 + 8 - 8) / 2 = 2.
+    target, advantage = returns.vtrace(log_ratio, reward, value, next_value, done, 0.5)
+    np.testing.assert_allclose(target, [[27 / 8, 19 / 4, 10]], rtol=1e-6)
+    np.testing.assert_allclose(advantage, [[11 / 8, 3 / 4, 2]], rtol=1e-6)
+    # With the sign swapped, weights are 1/2, 1 and 1.
+    target, _ = returns.vtrace(-log_ratio, reward, value, next_value, done, 0.5)
+    np.testing.assert_allclose(target, [[2 + 1 / 2 + 1, 8, 12]], rtol=1e-6)
+
+
+def test_limits_of_vtrace_are_three():
+    """Ratio 4 where errors are 1, 1 and 1, without discount."""
+    log_ratio = np.log(np.full([1, 3], 4.0))
+    reward, value, done = [[1.0, 1, 1]], [[0.0, 0, 0]], [[False, False, True]]
+    batch = tensors(log_ratio, reward, value, value, done)
+    for limits, target, advantage in (
+        ((1.0, 1.0, 1.0), [3, 2, 1], [3, 2, 1]),
+        ((2.0, 1.0, 1.0), [6, 4, 2], [5, 3, 1]),
+        ((2.0, 3.0, 1.0), [26, 8, 2], [9, 3, 1]),
+        ((1.0, 1.0, 5.0), [3, 2, 1], [12, 8, 4]),
+    ):
+        result = returns.vtrace(*batch, 1.0, *limits)
+        np.testing.assert_allclose(result[0], [target], rtol=1e-6)
+        np.testing.assert_allclose(result[1], [advantage], rtol=1e-6)
+
+
+@pytest.mark.parametrize("limits", [(1.0, 1.0, 1.0), (2.0, 1.5, 1.2), (0.7, 0.9, 9.0)])
+@pytest.mark.parametrize("lambda_", [0.0, 0.6, 1.0])
+def test_vtrace_equals_the_definition(limits, lambda_):
+    rng = np.random.default_rng(7)
+    for length in (1, 2, 3, 8, 13):
+        batch = random_batch(rng, length=length)
+        log_ratio = random_ratios(rng, (3, length))
+        expected = slow_vtrace(log_ratio, *batch, DISCOUNT, *limits, lambda_)
+        result = returns.vtrace(log_ratio, *batch, DISCOUNT, *limits, lambda_)
+        for x, y in zip(result, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+def test_vtrace_on_policy_is_the_n_step_return():
+    """To the end of the episode or of the data; the advantage is that of GAE(1)."""
+    batch = random_batch(np.random.default_rng(8))
+    reward, value, next_value, done = batch
+    target, advantage = returns.vtrace(tf.zeros_like(reward), *batch, DISCOUNT)
+    expected = returns.lambda_return(reward, next_value, done, DISCOUNT, 1.0)
+    np.testing.assert_allclose(target, expected, atol=1e-5)
+    np.testing.assert_allclose(advantage, expected - value, atol=1e-5)
+    target, _ = returns.vtrace(
+        tf.zeros_like(reward), *batch, DISCOUNT, c_bar=9.0, lambda_=0.7
+    )
+    expected = returns.lambda_return(reward, next_value, done, DISCOUNT, 0.7)
+    np.testing.assert_allclose(target, expected, atol=1e-5)
+
+
+def test_vtrace_of_a_policy_that_avoids_the_actions_is_the_value():
+    batch = random_batch(np.random.default_rng(9))
+    never = tf.fill(batch[0].shape, -100.0)
+    target, advantage = returns.vtrace(never, *batch, DISCOUNT)
+    np.testing.assert_array_equal(target, batch[1])
+    np.testing.assert_allclose(advantage, np.zeros(target.shape), atol=1e-30)
+
+
+def test_vtrace_of_concatenated_episodes_equals_each_alone():
+    rng = np.random.default_rng(10)
+    parts = [random_batch(rng, length=length, ends=0.0) for length in (4, 1, 7)]
+    parts = [(random_ratios(rng, part[0].shape), *part) for part in parts]
+    whole = [tf.concat(tensors, 1) for tensors in zip(*parts, strict=True)]
+    alone = [returns.vtrace(*part, DISCOUNT, 1.3, 1.1, 1.2) for part in parts]
+    together = returns.vtrace(*whole, DISCOUNT, 1.3, 1.1, 1.2)
+    for index in range(2):
+        expected = tf.concat([x[index] for x in alone], 1)
+        np.testing.assert_allclose(together[index], expected, atol=1e-5)
+
+
+def test_vtrace_of_truncated_and_terminated_episodes():
+    """The true last observation is worth 20, the next episode begins with 30."""
+    reward, value, log_ratio = tensors(
+        [[1.0, 1.0, 1.0]], [[3.0, 4.0, 30.0]], [[0.0, 0.0, 0.0]]
+    )
+    done = tf.constant([[False, True, True]])
+    for last, target, advantage in (
+        (20.0, [1.5 + 5, 11], [3.5, 7]),
+        (0.0, [1.5, 1], [-1.5, -3]),
+    ):
+        (bootstrap,) = tensors([[0.0, last, 9.0]])
+        next_value = returns.next_values(value, done, bootstrap)
+        result = returns.vtrace(log_ratio, reward, value, next_value, done, 0.5)
+        np.testing.assert_allclose(result[0][:, :2], [target])
+        np.testing.assert_allclose(result[1][:, :2], [advantage])
+
+
+def test_vtrace_has_no_gradient_and_does_not_overflow():
+    reward, value, next_value, done = random_batch(np.random.default_rng(11))
+    log_ratio = tf.fill(reward.shape, 200.0)
+    with tf.GradientTape() as tape:
+        tape.watch([log_ratio, value, next_value])
+        result = returns.vtrace(log_ratio, reward, value, next_value, done, DISCOUNT)
+    assert np.isfinite(result).all()
+    assert tape.gradient(result, [log_ratio, value, next_value]) == [None] * 3

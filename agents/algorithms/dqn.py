@@ -16,7 +16,7 @@ from agents.algorithms import off_policy
 from agents.networks import action_values
 from agents.networks.presets import NetworkConfig
 from agents.tools import config as config_
-from agents.tools import schedules
+from agents.tools import placement, schedules
 
 
 def _descent() -> dict:
@@ -69,6 +69,8 @@ class Config(off_policy.Config):
 class DQN(off_policy.OffPolicy):
     """Learns values of all actions towards those of the best next ones."""
 
+    METRICS = ("loss", "value", "epsilon")
+
     def __init__(
         self,
         observation_space: gymnasium.Space,
@@ -85,18 +87,19 @@ class DQN(off_policy.OffPolicy):
         """
         del max_length
         (self.optimizer,) = config.create_optimizers()
-        self.network, self.target_network = (
-            action_values.ActionValues(
-                observation_space,
-                action_space,
-                config.network,
-                seed,
-                config.dueling,
-                config.atoms,
-                config.noisy_std,
+        with placement.networks():
+            self.network, self.target_network = (
+                action_values.ActionValues(
+                    observation_space,
+                    action_space,
+                    config.network,
+                    seed,
+                    config.dueling,
+                    config.atoms,
+                    config.noisy_std,
+                )
+                for _ in range(2)
             )
-            for _ in range(2)
-        )
         self._sizes, self._space = self.network.sizes, action_space
         super().__init__(
             observation_space,
@@ -104,10 +107,11 @@ class DQN(off_policy.OffPolicy):
             config,
             seed,
             tf.TensorSpec([len(self._sizes)], tf.int64),
-            ("loss", "value", "epsilon", *self.optimizer.metric_names),
+            (*self.METRICS, *self.optimizer.metric_names),
         )
+        self._epsilon = self.epsilon(num_agents)
         self._exploration = exploration.EpsilonGreedy(
-            self._sizes, num_agents, config.epsilon
+            self._sizes, num_agents, self._epsilon
         )
         self._variables = self.network.trainable_variables
         self.optimizer.build(self._variables)
@@ -115,6 +119,10 @@ class DQN(off_policy.OffPolicy):
             config.target_period, config.target_tau
         )
         self._support = tf.linspace(*config.value_range, config.atoms)
+
+    def epsilon(self, num_agents: int) -> exploration.Rate:
+        """Probability of a random action, the same for all rows or one for each."""
+        return self._config.epsilon
 
     def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
         """Best actions `[K, D]`, or random ones with probability epsilon."""
@@ -177,6 +185,11 @@ class DQN(off_policy.OffPolicy):
         log_target = tf.math.log(tf.maximum(target, 1e-8))
         return tf.reduce_sum(target * (log_target - tf.nn.log_softmax(chosen)), -1)
 
+    def priorities(self, items: dict[str, tf.Tensor], noise: Any = None) -> tf.Tensor:
+        """Sizes of the errors of items with targets, `[B]`."""
+        outputs = self.network(items["observation"], noise)
+        return tf.reduce_mean(tf.abs(self.errors(items, outputs)), 1)
+
     def loss(
         self, items: dict[str, tf.Tensor], noise: Any = None
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -197,8 +210,7 @@ class DQN(off_policy.OffPolicy):
         items = {**items, "target": tf.stop_gradient(self.target(items))}
         errors = tf.zeros_like(items["reward"])
         if self._config.prioritized:
-            outputs = self.network(items["observation"], noise)
-            errors = tf.reduce_mean(tf.abs(self.errors(items, outputs)), 1)
+            errors = self.priorities(items, noise)
         seed = self.generator.uniform_full_int([2], tf.int32)
         metrics = self.optimizer.step(
             lambda items: self.loss(items, noise),
@@ -209,8 +221,14 @@ class DQN(off_policy.OffPolicy):
         self._synchronization.step(
             None, self.target_network.trainable_variables, source=self._variables
         )
-        epsilon = schedules.value(self._config.epsilon, self.steps)
-        return {**metrics, "epsilon": tf.convert_to_tensor(epsilon)}, errors
+        epsilon = schedules.value(self._epsilon, self.steps)
+        epsilon = tf.reduce_mean(tf.cast(epsilon, tf.float32))
+        return {**metrics, "epsilon": epsilon}, errors
+
+    def acting(self) -> list[tf.Variable]:
+        """Steps and networks; that of targets is for priorities."""
+        networks = (self.network, self.target_network)
+        return [*super().acting(), *(x for net in networks for x in net.variables)]
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from agents import memories, optimizers, preprocessing
 from agents.networks.presets import NetworkConfig
-from agents.tools import algorithm, conditional, schedules, spaces
+from agents.tools import algorithm, conditional, placement, schedules, spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,9 @@ class Config:
     # Optimization.
     jit: bool = True
     """Compile updates by XLA, which pays for small networks and batches."""
+    threads: str = "one"
+    """`one` for all operations; several `within` large ones, such as convolutions; or
+    one for each of several operations `beside` one another, as of two networks."""
     network: NetworkConfig = NetworkConfig(layers=(256, 256))
 
     def __post_init__(self) -> None:
@@ -56,11 +59,32 @@ class Config:
                 f"batch_size {self.batch_size} must not be larger than what is stored "
                 f"at the first update, start_size {self.start_size}."
             )
+        if self.threads not in ("one", "within", "beside"):
+            raise ValueError(
+                f"threads must be 'one', 'within' or 'beside', got {self.threads!r}."
+            )
         if self.replay_ratio < 0:
             raise ValueError(f"replay_ratio must not be negative: {self.replay_ratio}.")
         if self.network.recurrent:
             raise ValueError("networks must not be recurrent; use a policy gradient.")
         self.create_optimizers()
+
+    def without_memory(self, num_agents: int) -> "Config":
+        """The same with the least capacity that is legal, to act without training."""
+        return dataclasses.replace(self, capacity=num_agents * self.n_step)
+
+    def for_rows(self, first: int, rows: int, num_agents: int, steps: int) -> "Config":
+        """The same for an algorithm that acts for some rows and does not train.
+
+        Args:
+          first: First row, of all.
+          rows: Number of rows.
+          num_agents: Number of all rows.
+          steps: After which what a row remembers is taken.
+        """
+        del first, num_agents
+        entries = steps * (1 + (self.stack or 1)) + self.n_step  # All may be ends.
+        return dataclasses.replace(self, capacity=rows * entries, replay_ratio=0.0)
 
     def create_optimizers(self) -> list[optimizers.Optimizer]:
         """What the fields `OPTIMIZERS` describe; raises ConfigError."""
@@ -110,21 +134,22 @@ class OffPolicy(algorithm.Algorithm):
         selector = memories.Uniform()
         if config.prioritized:
             selector = memories.Prioritized(config.priority_alpha)
-        self.memory = memories.Replay(
-            spaces.transform(lambda x: tf.TensorSpec(x.shape, x.dtype), specs),
-            action,
-            num_agents,
-            config.capacity,
-            selector,
-            config.n_step,
-            config.discount,
-            config.stack,
-        )
+        with placement.memory():
+            self.memory = memories.Replay(
+                spaces.transform(lambda x: tf.TensorSpec(x.shape, x.dtype), specs),
+                action,
+                num_agents,
+                config.capacity,
+                selector,
+                config.n_step,
+                config.discount,
+                config.stack,
+            )
         self._chosen = tf.Variable(
             tf.zeros([num_agents, *action.shape], action.dtype), trainable=False
         )
-        self._learn = tf.function(
-            self.learn, autograph=False, jit_compile=config.jit or None
+        self._run_updates = placement.function(
+            self._update_repeatedly, config.jit, memory=True
         )
 
     def act(
@@ -181,7 +206,7 @@ class OffPolicy(algorithm.Algorithm):
             reward = tf.clip_by_value(reward, -limit, limit)
         if self._config.normalize_observations:
             self.observations.update(observation, tf.ones_like(terminated))
-        self.memory.append(
+        index = self.memory.append(
             agent_indices,
             observation,
             tf.gather(self._chosen, agent_indices),
@@ -190,16 +215,27 @@ class OffPolicy(algorithm.Algorithm):
             truncated,
             next_observation,
         )
-        new = tf.size(agent_indices, tf.int64)
+        self.completed(index)
+        self.remembered(tf.size(agent_indices, tf.int64))
+
+    def remembered(self, steps: tf.Tensor) -> None:
+        """Train as often as it is due after so many more steps, int64."""
         ready = self.memory.size >= self._config.start_size
-        self._counted.assign_add(tf.where(ready, new, 0))
+        self._counted.assign_add(tf.where(ready, steps, 0))
         conditional.when(self._due() > 0, self.train)
+
+    def completed(self, index: tf.Tensor) -> None:
+        """Learn which transitions are complete now, int64 `[M]`, -1 for none."""
 
     def _due(self) -> tf.Tensor:
         """Updates that are missing, for the steps since the memory is large enough."""
         ratio = tf.constant(self._config.replay_ratio, tf.float64)
         wanted = tf.floor(tf.cast(self._counted, tf.float64) * ratio + 1e-6)
         return tf.cast(wanted, tf.int64) - self.updates
+
+    def acting(self) -> list[tf.Variable]:
+        """Steps for schedules; subclasses add their networks."""
+        return [self.steps]
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""
@@ -215,13 +251,17 @@ class OffPolicy(algorithm.Algorithm):
     def train(self) -> None:
         """All updates that are due."""
         count = tf.cast(self._due(), tf.int32)
-        total = optimizers.repeat(count, lambda _: self._update())
-        metrics = optimizers.scale(total, 1.0 / tf.cast(count, tf.float32))
+        metrics = self._run_updates(count)
         for name, metric in metrics.items():
             tf.debugging.assert_all_finite(
                 metric, f"{type(self).__name__}'s {name} is not finite."
             )
         self.metrics.update(metrics, tf.cast(count, tf.float32))
+
+    def _update_repeatedly(self, count: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Mean metrics of so many updates."""
+        total = optimizers.repeat(count, lambda index: self._update())
+        return optimizers.scale(total, 1.0 / tf.cast(count, tf.float32))
 
     def _update(self) -> dict[str, tf.Tensor]:
         """One update on a new batch."""
@@ -229,10 +269,13 @@ class OffPolicy(algorithm.Algorithm):
         self.updates.assign_add(1)
         seed = self.generator.uniform_full_int([2], tf.int32)
         beta = schedules.value(config.priority_beta, self.steps)
-        items = self.memory.sample(config.batch_size, seed, beta)
+        items = self.prepare(self.memory.sample(config.batch_size, seed, beta))
         index = items.pop("index")
-        for name in ("observation", "next_observation"):
-            items[name] = self.observations(items[name])
-        metrics, errors = self._learn(items)
+        metrics, errors = self.learn(items)
         self.memory.update(index, errors)
         return metrics
+
+    def prepare(self, items: dict[str, Any]) -> dict[str, Any]:
+        """Transitions of the memory with observations as the networks see them."""
+        names = ("observation", "next_observation")
+        return {**items, **{name: self.observations(items[name]) for name in names}}

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from agents import optimizers
 from agents.algorithms import policy_gradient
-from agents.tools import schedules
+from agents.tools import placement, schedules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,8 @@ class PPO(policy_gradient.PolicyGradient):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Arguments are those of `PolicyGradient`."""
         super().__init__(*args, **kwargs)
-        self.kl_penalty = tf.Variable(self._config.kl_penalty, trainable=False)
+        with placement.networks():  # The loss depends on it, wherever it is computed.
+            self.kl_penalty = tf.Variable(self._config.kl_penalty, trainable=False)
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 from agents import optimizers
 from agents.algorithms import off_policy
 from agents.networks import distributions, soft_actor_critic
-from agents.tools import spaces
+from agents.tools import placement, spaces
 
 
 def _descent() -> dict:
@@ -40,6 +40,7 @@ class Config(off_policy.Config):
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
     temperature_optimizer: dict = dataclasses.field(default_factory=_descent)
     jit: bool = False
+    threads: str = "beside"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,27 +74,31 @@ class SAC(off_policy.OffPolicy):
                     "SAC knows no action masks; use dqn, ppo, trpo, vpg or a2c."
                 )
             size = int(action_space.n)
-            policy = soft_actor_critic.Actor(
-                observation_space, size, config.network, seed
-            )
+            with placement.networks():
+                policy = soft_actor_critic.Actor(
+                    observation_space, size, config.network, seed
+                )
             action, entropy = tf.TensorSpec([], tf.int64), 0.5 * math.log(size)
         else:
-            policy = soft_actor_critic.SquashedPolicy(
-                observation_space, action_space, config.network, seed
-            )
+            with placement.networks():
+                policy = soft_actor_critic.SquashedPolicy(
+                    observation_space, action_space, config.network, seed
+                )
             size = policy.size
             action, entropy = tf.TensorSpec([size]), -float(size)
         self.policy = policy
         self._target_entropy = (
             entropy if config.target_entropy is None else config.target_entropy
         )
-        self.critics, self.target_critics = (
-            soft_actor_critic.TwinCritics(
-                observation_space, size, config.network, seed + 100, self._discrete
+        with placement.networks():
+            self.critics, self.target_critics = (
+                soft_actor_critic.TwinCritics(
+                    observation_space, size, config.network, seed + 100, self._discrete
+                )
+                for _ in range(2)
             )
-            for _ in range(2)
-        )
-        self.log_temperature = keras.Variable(math.log(config.initial_temperature))
+            temperature = math.log(config.initial_temperature)
+            self.log_temperature = keras.Variable(temperature)
         parts = config.create_optimizers()
         self._critic_optimizer, self._optimizer, self._temperature_optimizer = parts
         self._critic_optimizer.build(self.critics.trainable_variables)
@@ -135,18 +140,22 @@ class SAC(off_policy.OffPolicy):
         return tf.exp(self.log_temperature.value)
 
     def evaluate(
-        self, critics: soft_actor_critic.TwinCritics, observation: Any
+        self,
+        critics: soft_actor_critic.TwinCritics,
+        observation: Any,
+        noise: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Smaller value of the policy's actions, and its entropy, both `[B]`.
 
-        By one sample of an action, or exactly where actions are discrete.
+        By one sample of an action, by noise `[B, A]` if it is given, or exactly where
+        actions are discrete.
         """
         distribution = self.distribution(observation)
         if self._discrete:
             values = tf.reduce_min(critics(observation), 0)
             probabilities = tf.nn.softmax(distribution.parameters["logits"])
             return tf.reduce_sum(probabilities * values, -1), distribution.entropy()
-        sample = distribution.sample(self.generator)
+        sample = distribution.sample(self.generator, noise)
         values = critics(observation, tf.tanh(sample))
         return tf.reduce_min(values, 0), -distribution.log_prob(sample)
 
@@ -176,7 +185,9 @@ class SAC(off_policy.OffPolicy):
         self, items: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Minus value and weighted entropy of the policy; and metrics."""
-        value, entropy = self.evaluate(self.critics, items["observation"])
+        value, entropy = self.evaluate(
+            self.critics, items["observation"], items.get("noise")
+        )
         loss = -tf.reduce_mean(value + tf.stop_gradient(self.temperature) * entropy)
         return loss, {"policy_loss": loss, "entropy": tf.reduce_mean(entropy)}
 
@@ -189,10 +200,11 @@ class SAC(off_policy.OffPolicy):
         if self._config.prioritized:
             errors = tf.reduce_mean(tf.abs(self.values(items) - items["target"]), 0)
         critics = self.critics.trainable_variables
-        options = {
-            "items": items,
-            "seed": self.generator.uniform_full_int([2], tf.int32),
-        }
+        seed = self.generator.uniform_full_int([2], tf.int32)
+        if not self._discrete:  # The same on any number of devices.
+            noise = self.generator.normal(tf.shape(items["action"]))
+            items = {**items, "noise": noise}
+        options = {"items": items, "seed": seed}
         metrics = self._critic_optimizer.step(self.critic_loss, critics, **options)
         metrics |= self._optimizer.step(
             self.policy_loss, self.policy.trainable_variables, **options
@@ -213,6 +225,10 @@ class SAC(off_policy.OffPolicy):
 
     def _squash(self, sample: tf.Tensor) -> tf.Tensor:
         return sample if self._discrete else tf.tanh(sample)
+
+    def acting(self) -> list[tf.Variable]:
+        """Steps and policy."""
+        return [*super().acting(), *self.policy.variables]
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""

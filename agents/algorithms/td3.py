@@ -13,7 +13,7 @@ import tensorflow as tf
 from agents import exploration, optimizers
 from agents.algorithms import off_policy
 from agents.networks import heads, soft_actor_critic
-from agents.tools import schedules
+from agents.tools import placement, schedules
 
 
 def _descent() -> dict:
@@ -41,6 +41,7 @@ class Config(off_policy.Config):
     """Moves the policy."""
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
     jit: bool = False
+    threads: str = "beside"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,16 +74,17 @@ class TD3(off_policy.OffPolicy):
         del max_length
         size = soft_actor_critic.box_size(action_space)
         self._space = action_space
-        self.policy, self.target_policy = (
-            soft_actor_critic.Actor(observation_space, size, config.network, seed)
-            for _ in range(2)
-        )
-        self.critics, self.target_critics = (
-            soft_actor_critic.TwinCritics(
-                observation_space, size, config.network, seed + 100, False
+        with placement.networks():
+            self.policy, self.target_policy = (
+                soft_actor_critic.Actor(observation_space, size, config.network, seed)
+                for _ in range(2)
             )
-            for _ in range(2)
-        )
+            self.critics, self.target_critics = (
+                soft_actor_critic.TwinCritics(
+                    observation_space, size, config.network, seed + 100, False
+                )
+                for _ in range(2)
+            )
         self._critic_optimizer, self._optimizer = config.create_optimizers()
         self._critic_optimizer.build(self.critics.trainable_variables)
         self._optimizer.build(self.policy.trainable_variables)
@@ -177,6 +179,10 @@ class TD3(off_policy.OffPolicy):
         loss = tf.cond(due, move_policy, lambda: self.policy_loss(items)[0])
         metrics["policy_loss"] = loss
         return {name: metrics[name] for name in self.metrics.names}, errors
+
+    def acting(self) -> list[tf.Variable]:
+        """Steps and policy."""
+        return [*super().acting(), *self.policy.variables]
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""

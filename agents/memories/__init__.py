@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     {
         "Episodes": "episodes",
         "Prioritized": "prioritized",
+        "Queue": "queue",
         "Replay": "replay",
         "ReplayTooLarge": "replay",
         "Sequences": "sequences",

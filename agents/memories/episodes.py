@@ -25,6 +25,16 @@ class Episodes(tf.Module):
         self._count = tf.Variable(0, trainable=False)
         self.persistent = {"finished": self._finished, "count": self._count}
 
+    @property
+    def count(self) -> tf.Tensor:
+        """Number of finished episodes, int32."""
+        return self._count.read_value()
+
+    @property
+    def room(self) -> tf.Tensor:
+        """Number of episodes that are missing."""
+        return self._finished.rows - self._count
+
     def append(self, rows: tf.Tensor, transition: Any) -> None:
         """Add one transition `[K, ...]` to the running episodes of rows."""
         self._running.append(rows, transition)
@@ -35,10 +45,7 @@ class Episodes(tf.Module):
 
     def end(self, rows: tf.Tensor) -> None:
         """Keep the episodes of these rows; those beyond the capacity are dropped."""
-        rows = rows[: self._finished.rows - self._count]
-        slots = self._count + tf.range(tf.size(rows))
-        self._finished.replace(slots, *self._running.gather(rows))
-        self._count.assign_add(tf.size(rows))
+        self.extend(*self._running.gather(rows[: self.room]))
 
     def last_of_unroll(self, rows: tf.Tensor) -> tf.Tensor:
         """Whether the next step ends the data of a row: never, only episodes do."""
@@ -51,6 +58,18 @@ class Episodes(tf.Module):
     def data(self) -> tuple[Any, tf.Tensor]:
         """Finished episodes `[capacity, max_length, ...]` and mask of valid steps."""
         return self._finished.data, self._finished.mask()
+
+    def take(self) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Remove the finished episodes `[K]`; returns packed data and lengths."""
+        taken = self._finished.gather(tf.range(self._count))
+        self.clear_data()
+        return taken
+
+    def extend(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
+        """Hold finished episodes `[K]` that were taken from another memory."""
+        slots = self._count + tf.range(tf.size(lengths))
+        self._finished.replace(slots, data, lengths)
+        self._count.assign_add(tf.size(lengths))
 
     def clear_data(self) -> None:
         """Forget the finished episodes."""

@@ -9,8 +9,9 @@ import tensorflow as tf
 class Prioritized(tf.Module):
     """A set of entries, each drawn in proportion to `(|td_error| + epsilon) ** alpha`.
 
-    New entries have the largest priority so far. Same functions as `Uniform`. After
-    proportional prioritization of Schaul et al. (2016), https://arxiv.org/abs/1511.05952.
+    New entries have the largest priority so far, unless told another one. Same
+    functions as `Uniform`. After proportional prioritization of Schaul et al. (2016),
+    https://arxiv.org/abs/1511.05952.
 
     The sum tree has 16 children per node instead of two, since time goes by the number
     of operations. A level is a variable `[nodes, 16]`, leaves first; every number is
@@ -59,14 +60,25 @@ class Prioritized(tf.Module):
         """Priorities float64 `[M]` with the exponent applied, zero for no members."""
         return _pick(tf.gather(self._levels[0], indices // _WIDTH), indices % _WIDTH)
 
-    def change(self, new: tf.Tensor, old: tf.Tensor) -> None:
-        """Add entries that are not members, and take others out if they are."""
+    def change(
+        self, new: tf.Tensor, old: tf.Tensor, priority: tf.Tensor | None = None
+    ) -> None:
+        """Add entries that are not members, and take others out if they are.
+
+        Args:
+          new, old: Indices.
+          priority: Of the new ones, as of `priorities`; by default the largest so far.
+        """
         added = new < self._none
-        priority = self.priorities(old)
-        removed = priority > 0
+        before = self.priorities(old)
+        removed = before > 0
+        if priority is None:
+            priority = self._largest
+        else:
+            self._raise_largest(tf.where(added, priority, 0))
         # XLA would copy the level if what is written did not depend on what is read.
-        zeros = tf.where(removed, tf.zeros_like(priority), priority)
-        values = tf.concat([tf.where(added, self._largest, 0), zeros], 0)
+        zeros = tf.where(removed, tf.zeros_like(before), before)
+        values = tf.concat([tf.where(added, priority, 0), zeros], 0)
         self._assign(tf.concat([new, old], 0), values)
         self.size.assign_add(_count(added) - _count(removed))
 
@@ -96,6 +108,9 @@ class Prioritized(tf.Module):
         priority = (tf.abs(error) + self._epsilon) ** self._alpha
         priority = tf.where(self.priorities(indices) > 0, priority, 0)
         self._assign(indices, priority)
+        self._raise_largest(priority)
+
+    def _raise_largest(self, priority: tf.Tensor) -> None:
         self._largest.assign(tf.maximum(self._largest, tf.reduce_max(priority)))
 
     def _assign(self, indices: tf.Tensor, values: tf.Tensor) -> None:

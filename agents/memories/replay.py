@@ -1,7 +1,9 @@
 """Memory of transitions, from which any can be drawn many times."""
 
+import logging
 import math
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,12 @@ class Replay(tf.Module):
         replay.append(rows, ...)           # after every step
         items = replay.sample(count, seed)
         replay.update(items["index"], td_errors)
+
+    What was appended here can be moved to a larger memory, in another process too:
+
+        chunk = replay.take(since)         # at first since zeros
+        larger.extend(chunk, first_row)
+        since = chunk["state"][:, 0]
 
     Every row has a ring of entries in the order of time: an observation, and what was
     done and happened there. So the next observation of a step is that of the next
@@ -76,6 +84,8 @@ class Replay(tf.Module):
                 f"a replay memory of {capacity} transitions needs {self.num_bytes} "
                 f"bytes, but {free} are free; reduce its capacity."
             )
+        size = self.num_bytes / 1e9
+        logging.getLogger(__name__).info("replay memory of %.2f GB", size)
         self._rows, self._n_step = rows, n_step
         self._stack, self._frames = stack, stack or 1
         self._structure = spaces.transform(lambda x: None, observation)
@@ -86,14 +96,17 @@ class Replay(tf.Module):
         self._observations = _allocate(self._observation, entries)
         self._steps = _allocate(self._step, entries)
         # Of each row: entries so far, at which the next step will be, and the steps of
-        # its running episode.
+        # its running episode that are here with all of their frames.
         self._state = tf.Variable(tf.zeros([rows, 2], tf.int64), trainable=False)
+        # Of each row: entries so far of the row that it is extended by.
+        self._source = tf.Variable(tf.zeros([rows], tf.int64), trainable=False)
         self._selector = selector
         selector.build(entries)
         self.persistent = {
             "observations": self._observations,
             "steps": self._steps,
             "state": self._state,
+            "source": self._source,
             "selector": selector.persistent,
         }
 
@@ -120,8 +133,14 @@ class Replay(tf.Module):
         terminated: tf.Tensor,
         truncated: tf.Tensor,
         next_observation: Any,
-    ) -> None:
-        """Remember one step of rows, int32 `[K]`; all others are `[K, ...]`."""
+    ) -> tf.Tensor:
+        """Remember one step of rows, int32 `[K]`; all others are `[K, ...]`.
+
+        Returns:
+          Index of the transitions that are complete with it, int64 `[K * n_step]`: of
+          each row in turn those that began with this step, the one before and so on,
+          -1 for those that are not.
+        """
         head, steps = tf.unstack(tf.gather(self._state, rows), axis=1)
         if self._stack:
             first = steps == 0
@@ -140,10 +159,11 @@ class Replay(tf.Module):
         step = _step(action, reward, terminated, truncated)
         _assign(self._steps, self._slots(rows, head), self._step.pack(step))
         done = terminated | truncated
-        self._update_members(rows, head, steps, done)
+        index = self._update_members(rows, head, steps, done)
         head += tf.where(done, tf.constant(2, tf.int64), 1)
         steps = tf.where(done, tf.zeros_like(steps), steps + 1)
         _assign([self._state], rows, [tf.stack([head, steps], 1)])
+        return index
 
     def sample(
         self, count: int, seed: tf.Tensor, beta: float | tf.Tensor = 0.4
@@ -156,10 +176,7 @@ class Replay(tf.Module):
           beta: Exponent of importance weights, without effect on uniform ones.
 
         Returns:
-          Dict of `[B, ...]`: `observation`; `action`; `reward`, the discounted sum of
-          up to `n_step` of the same episode; `discount` of the value of what follows
-          them, zero where the episode terminated; `next_observation`, which follows
-          them; `weight`, 1 at most; and `index` int64, for `update`.
+          Dict of `[B, ...]`: what `get` returns, and `weight`, 1 at most.
 
         Raises:
           tf.errors.InvalidArgumentError: if there are none, but not under XLA.
@@ -171,9 +188,20 @@ class Replay(tf.Module):
         rows, slot = tf.cast(slots // self._length, tf.int64), slots % self._length
         head = tf.gather(self._state, rows)[:, 0]
         entry = head - 1 - (head - 1 - tf.cast(slot, tf.int64)) % self._length
-        steps = self._gather(self._step, self._steps, rows, entry, range(self._n_step))
-        alive = tf.cast(~(steps["terminated"] | steps["truncated"]), tf.float32)
-        alive = tf.math.cumprod(alive, 1, exclusive=True)  # Of the same episode.
+        items = self.get(entry * self._rows + rows)
+        return {**items, "weight": _weights(probability, self.size, beta)}
+
+    def get(self, index: tf.Tensor) -> dict[str, Any]:
+        """Transitions of an index, int64 `[B]`; without meaning for those not here.
+
+        Returns:
+          Dict of `[B, ...]`: `observation`; `action`; `reward`, the discounted sum of
+          up to `n_step` of the same episode; `discount` of the value of what follows
+          them, zero where the episode terminated; `next_observation`, which follows
+          them; and `index`.
+        """
+        rows, entry = index % self._rows, index // self._rows
+        steps, alive = self._window(rows, entry)
         terminated = tf.cast(steps["terminated"], tf.float32)
         length = tf.cast(tf.reduce_sum(alive, 1), tf.int32)
         ongoing = 1 - tf.reduce_max(alive * terminated, 1)
@@ -185,16 +213,114 @@ class Replay(tf.Module):
             "next_observation": self._observation_of(
                 rows, entry + tf.cast(length, tf.int64)
             ),
-            "weight": _weights(probability, self.size, beta),
-            "index": entry * self._rows + rows,
+            "index": index,
         }
 
     def update(self, index: tf.Tensor, td_error: tf.Tensor) -> None:
-        """Tell the selector the errors `[B]` of transitions, unless they are gone."""
+        """Tell the selector the errors `[B]` of transitions, unless they are gone.
+
+        The index -1 stands for none.
+        """
         rows, entry = index % self._rows, index // self._rows
         head = tf.gather(self._state, rows)[:, 0]
-        present = entry > head - self._length
+        present = (index >= 0) & (entry > head - self._length)
         self._selector.update(self._slots(rows, entry, present), td_error)
+
+    def take(self, since: tf.Tensor) -> dict[str, tf.Tensor]:
+        """All that was appended after there were so many entries, for `extend`.
+
+        Args:
+          since: Entries of each row at the last time, int64 `[rows]`, at first zero.
+
+        Returns:
+          Dict of `begin` `[rows]`, the first entry that is included, later than asked
+          for where that is overwritten; `state` `[rows, 2]`, of which the first column
+          is for the next time; `index` `[P]` of the transitions that became complete
+          since then and are still here, and their `priority` float64 `[P]`; and of the
+          entries of all rows in turn what is stored, `observations_i` and `steps_i`
+          `[M, ...]`.
+        """
+        state = self._state.read_value()
+        head, steps = tf.unstack(state, axis=1)
+        oldest = head - self._length + 1
+        begin = tf.maximum(since, oldest)
+        slots = self._slots(*_entries(begin, head, steps))
+        # Windows that reach until then, or begin later.
+        rows, entry = _ranges(tf.maximum(begin - self._n_step + 1, oldest), head)
+        priority = self._selector.priorities(self._slots(rows, entry))
+        _, alive = self._window(rows, entry)
+        end = entry + tf.cast(tf.reduce_sum(alive, 1), tf.int64)
+        new = (priority > 0) & (end > tf.gather(begin, rows))
+        index = entry * self._rows + tf.cast(rows, tf.int64)
+        return {
+            "begin": begin,
+            "state": state,
+            "index": tf.boolean_mask(index, new),
+            "priority": tf.boolean_mask(priority, new),
+            **{name: tf.gather(x, slots) for name, x in self._stored().items()},
+        }
+
+    def extend(self, chunk: dict[str, Any], first_row: int | tf.Tensor = 0) -> None:
+        """Go on with what was taken from another memory, row by row.
+
+        Afterwards these rows have the transitions that they would have if all that was
+        appended there had been appended here, with the priorities that they had there.
+        Where a chunk does not follow the one before, since one was lost or the other
+        memory is a new one, that row goes on as if it had been cut off: it keeps what
+        it has, and transitions of which a part is missing are left out. The same is
+        true of a memory that is new itself.
+
+        Args:
+          chunk: Tensors or arrays of `take`, of a memory for the same observations,
+            actions, `n_step` and `stack`. Capacity and number of rows may differ.
+          first_row: Row that goes on with the first one of the other memory.
+
+        Raises:
+          tf.errors.InvalidArgumentError: for more entries than a row has room for.
+        """
+        chunk = {name: tf.convert_to_tensor(x) for name, x in chunk.items()}
+        begin, (end, steps) = chunk["begin"], tf.unstack(chunk["state"], axis=1)
+        size = tf.size(begin)
+        targets = first_row + tf.range(size)
+        head, held = tf.unstack(tf.gather(self._state, targets), axis=1)
+        follows = tf.gather(self._source, targets) == begin
+        # Otherwise the last observation remains, since windows end there.
+        start = tf.where(follows | (held <= 0), head, head + 1)
+        held = tf.where(follows, held, 1 - self._frames)
+        new_head = start + end - begin
+        longest = tf.reduce_max(new_head - head)
+        tf.raw_ops.Assert(
+            condition=longest <= self._length,
+            data=["Rows of", self._length, "have no room for a chunk of", longest],
+        )
+
+        def here(rows, entry, where=None):
+            entry += tf.gather(start - begin, rows)
+            return self._slots(tf.gather(targets, rows), entry, where)
+
+        rows, entry = _ranges(head + self._frames, new_head + self._frames)
+        old = self._slots(tf.gather(targets, rows), entry)
+        self._selector.change(_NOTHING, old)
+        slots = here(*_entries(begin, end, steps))
+        stored = self._stored()
+        _assign(stored.values(), slots, [chunk[name] for name in stored])
+        size = tf.cast(size, tf.int64)
+        rows, entry = chunk["index"] % size, chunk["index"] // size
+        oldest = tf.maximum(begin - held, end + self._frames - self._length)
+        new = here(rows, entry, entry >= tf.gather(oldest, rows))
+        self._selector.change(new, _NOTHING, chunk["priority"])
+        held = tf.minimum(steps, held + end - begin)
+        state = tf.stack([new_head, held], 1)
+        _assign([self._state, self._source], targets, [state, end])
+
+    def _stored(self) -> dict[str, tf.Variable]:
+        """All that is stored of entries, by name."""
+        groups = {"observations": self._observations, "steps": self._steps}
+        return {
+            f"{name}_{number}": variable
+            for name, variables in groups.items()
+            for number, variable in enumerate(variables)
+        }
 
     def _append_older(self, rows: tf.Tensor, head: tf.Tensor, *leaves) -> None:
         """Write the older frames of leaves of observations `[K, stack, ...]`.
@@ -215,19 +341,31 @@ class Replay(tf.Module):
 
     def _update_members(
         self, rows: tf.Tensor, head: tf.Tensor, steps: tf.Tensor, done: tf.Tensor
-    ) -> None:
+    ) -> tf.Tensor:
         """Insert what this step completes, remove what the next one would break.
 
         At the next step, at entry `next`, the frames of `[next, next + stack)` are
         written already or will be. Nothing that needs what was there is a member.
+        Returns the index of what is inserted, -1 for nothing, `[K * n_step]`.
         """
         rows, head, done = rows[:, tf.newaxis], head[:, tf.newaxis], done[:, tf.newaxis]
         past = np.arange(self._n_step)
         complete = (past <= steps[:, tf.newaxis]) & ((past == past[-1]) | done)
         new = self._slots(rows, head - past, complete)
+        index = (head - past) * self._rows + tf.cast(rows, tf.int64)
         ahead = np.arange(2)  # One more if the last observation is left behind.
         old = self._slots(rows, head + self._frames + ahead, done | (ahead == 0))
         self._selector.change(tf.reshape(new, [-1]), tf.reshape(old, [-1]))
+        return tf.reshape(tf.where(complete, index, -1), [-1])
+
+    def _window(self, rows: tf.Tensor, entry: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Steps `[B, n_step, ...]` at entries `[B]` and after, and which ones count.
+
+        Those count that are of the same episode, as long as it is complete.
+        """
+        steps = self._gather(self._step, self._steps, rows, entry, range(self._n_step))
+        alive = tf.cast(~(steps["terminated"] | steps["truncated"]), tf.float32)
+        return steps, tf.math.cumprod(alive, 1, exclusive=True)
 
     def _observation_of(self, rows: tf.Tensor, entry: tf.Tensor) -> Any:
         """Observations `[B, ...]` at entries `[B]`."""
@@ -270,7 +408,7 @@ def replay_bytes(
     entries = rows * _row_length(rows, capacity, n_step, stack)
     specs = [x for part in _packings(observation, action, stack) for x in part.specs]
     entry = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
-    return entries * entry + 16 * rows + selector.num_bytes(entries)
+    return entries * entry + 24 * rows + selector.num_bytes(entries)
 
 
 def _row_length(rows: int, capacity: int, n_step: int, stack: int | None) -> int:
@@ -313,6 +451,19 @@ def _step(action, reward, terminated, truncated) -> dict[str, Any]:
     }
 
 
+def _entries(begin, head, steps) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows and entries `[M]` that were written since `begin`, in states of rows."""
+    return _ranges(begin, head + tf.cast(steps > 0, tf.int64))
+
+
+def _ranges(begin: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows int32 and numbers int64 `[M]`, those of each row from `begin` to `end`."""
+    count = end - begin
+    rows = tf.repeat(tf.range(tf.size(count)), count)
+    offset = begin - tf.cumsum(count, exclusive=True)
+    return rows, tf.range(tf.size(rows, tf.int64)) + tf.gather(offset, rows)
+
+
 def _allocate(structure: packing.Packing, entries: int) -> list[tf.Variable]:
     return [
         tf.Variable(tf.zeros([entries, *spec.shape], spec.dtype), trainable=False)
@@ -321,7 +472,7 @@ def _allocate(structure: packing.Packing, entries: int) -> list[tf.Variable]:
 
 
 def _assign(
-    variables: list[tf.Variable], indices: tf.Tensor, values: list[tf.Tensor]
+    variables: Iterable[tf.Variable], indices: tf.Tensor, values: list[tf.Tensor]
 ) -> None:
     """Write `[M, ...]` to indices `[M]`; much faster for frames than `scatter_nd`."""
     for variable, value in zip(variables, values, strict=True):

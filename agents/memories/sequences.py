@@ -52,6 +52,16 @@ class Sequences(tf.Module):
         data = [tf.gather(variable, rows) for variable in self._data]
         return data, tf.gather(self.lengths, rows)
 
+    def select(self, rows: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Structure of tensors `[K, length, ...]` of rows, and mask of valid steps."""
+        return self.unpack(*self.gather(rows))
+
+    def unpack(
+        self, data: list[tf.Tensor], lengths: tf.Tensor
+    ) -> tuple[Any, tf.Tensor]:
+        """Structure and mask, as of `select`, of what `gather` gave."""
+        return self._packing.unpack(data), tf.sequence_mask(lengths, self.length)
+
     def replace(
         self, rows: tf.Tensor, data: list[tf.Tensor], lengths: tf.Tensor
     ) -> None:

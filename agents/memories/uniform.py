@@ -38,8 +38,17 @@ class Uniform(tf.Module):
         """What a checkpoint holds."""
         return {"members": self._members, "places": self._places, "size": self.size}
 
-    def change(self, new: tf.Tensor, old: tf.Tensor) -> None:
-        """Add entries that are not members, and take others out if they are."""
+    def priorities(self, indices: tf.Tensor) -> tf.Tensor:
+        """One for members and zero for others, float64 `[M]`."""
+        return tf.cast(tf.gather(self._places, indices) >= 0, tf.float64)
+
+    def change(
+        self, new: tf.Tensor, old: tf.Tensor, priority: tf.Tensor | None = None
+    ) -> None:
+        """Add entries that are not members, and take others out if they are.
+
+        Selectors with priorities give new ones the largest so far, unless told others.
+        """
         self._insert(new)
         self._remove(old)
 

@@ -48,6 +48,22 @@ class Unrolls(tf.Module):
         """Transitions `[rows, length, ...]` and mask of valid steps."""
         return self._unrolls.data, self._unrolls.mask()
 
+    def take(self) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Remove the unrolls of all rows; returns packed data and lengths `[rows]`."""
+        taken = self._unrolls.gather(tf.range(self._unrolls.rows))
+        self.clear_data()
+        return taken
+
+    def extend(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
+        """Hold the unrolls of all rows that were taken from other memories."""
+        self._unrolls.replace(tf.range(self._unrolls.rows), data, lengths)
+
+    def unpack(
+        self, data: list[tf.Tensor], lengths: tf.Tensor
+    ) -> tuple[Any, tf.Tensor]:
+        """As `data`, of what was taken."""
+        return self._unrolls.unpack(data, lengths)
+
     def clear_data(self) -> None:
         """Begin new unrolls."""
         self._unrolls.clear(tf.range(self._unrolls.rows))

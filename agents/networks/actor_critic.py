@@ -71,13 +71,30 @@ class ActorCritic(keras.layers.Layer):
             features, critic = self._critic.step(observation, critic)
         return parameters, self._value(features)[:, 0], (policy, critic)
 
+    def sequence(
+        self, observation: Any, state: tuple, first: tf.Tensor
+    ) -> tuple[dict, tf.Tensor, tuple]:
+        """Several steps of a batch; arguments as in `Torso.sequence`.
+
+        Returns:
+          Parameters of the action distributions `[B, T, ...]`, values `[B, T]`, and the
+          recurrent state after each step `[B, T, units]`.
+        """
+        policy, critic = state
+        observation, allowed = self._inputs.split(observation)
+        features, policy = self._policy.sequence(observation, policy, first)
+        parameters = self._act(features, allowed)
+        if not self.shared:
+            features, critic = self._critic.sequence(observation, critic, first)
+        return parameters, self._value(features)[..., 0], (policy, critic)
+
     def policy(self, observation: Any, state: tuple, first: tf.Tensor) -> dict:
         """Parameters of the action distributions of sequences, `[B, T, ...]`."""
         observation, allowed = self._inputs.split(observation)
         return self._act(self._policy.unroll(observation, state[0], first), allowed)
 
     def value(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
-        """Values of sequences, `[B, T]`; arguments as in `Torso.unroll`."""
+        """Values of sequences, `[B, T]`; arguments as in `Torso.sequence`."""
         observation, _ = self._inputs.split(observation)
         state = state[0] if self.shared else state[1]
         return self._value(self._critic.unroll(observation, state, first))[..., 0]

@@ -31,9 +31,12 @@ class Normal:
         self.parameters = {"mean": mean, "log_std": log_std}
         self._mean, self._log_std = mean, log_std
 
-    def sample(self, generator: tf.random.Generator) -> tf.Tensor:
-        """Draw one vector per row, `[B..., A]`."""
-        noise = generator.normal(tf.shape(self._mean))
+    def sample(
+        self, generator: tf.random.Generator, noise: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Draw one vector per row, `[B..., A]`, or take it from normal noise."""
+        if noise is None:
+            noise = generator.normal(tf.shape(self._mean))
         return self._mean + noise * tf.exp(self._log_std)
 
     def mode(self) -> tf.Tensor:

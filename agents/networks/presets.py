@@ -11,6 +11,8 @@ class NetworkConfig:
 
     convolutions: tuple[tuple[int, int, int], ...] = ()
     """Filters, kernel size and stride of each layer for images."""
+    residual: tuple[int, ...] = ()
+    """Or filters of each section of residual blocks; Espeholt et al. (2018), figure 3."""
     layers: tuple[int, ...] = (200, 100)
     """Units of the dense layers."""
     activation: str = "relu"
@@ -41,6 +43,8 @@ class NetworkConfig:
                 raise ValueError(
                     f"{name} must be one of {known}, got {getattr(self, name)!r}."
                 )
+        if self.convolutions and self.residual:
+            raise ValueError("images go through convolutions or residual, not both.")
 
     @classmethod
     def preset(cls, name: str) -> "NetworkConfig":
@@ -79,5 +83,14 @@ PRESETS = {
         **_IMAGE,
         "convolutions": ((16, 8, 4), (32, 4, 2)),
         "layers": (256,),
+    },
+    # Espeholt et al. (2018), figure 3, right; the second one without language.
+    "residual": {**_IMAGE, "residual": (16, 32, 32), "layers": (256,)},
+    "residual_lstm": {
+        **_IMAGE,
+        "residual": (16, 32, 32),
+        "layers": (256,),
+        "recurrent": "lstm",
+        "recurrent_units": 256,
     },
 }

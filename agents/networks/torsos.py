@@ -15,7 +15,8 @@ class Torso(keras.layers.Layer):
     """Images through convolutions, the rest flat, then dense and recurrent layers.
 
     Every image, `[H, W, C]` or `[C, H, W]`, has convolutions of its own. Leaves are
-    concatenated. Integers that are no images enter one-hot. Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
+    concatenated. Integers that are no images enter one-hot. Recurrent state is a tuple
+    of `[B, units]`, empty without a recurrent layer.
     """
 
     def __init__(self, space: Any, config: NetworkConfig, seed: int) -> None:
@@ -50,7 +51,13 @@ class Torso(keras.layers.Layer):
         return self._advance(features, state)
 
     def unroll(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
-        """Features `[B, T, F]` of sequences `[B, T, ...]`.
+        """Features `[B, T, F]` of sequences; arguments as for `sequence`."""
+        return self.sequence(observation, state, first)[0]
+
+    def sequence(
+        self, observation: Any, state: tuple, first: tf.Tensor
+    ) -> tuple[tf.Tensor, tuple]:
+        """Features `[B, T, F]` of sequences, and states after each step.
 
         Args:
           observation: Structure of `[B, T, ...]`.
@@ -64,7 +71,7 @@ class Torso(keras.layers.Layer):
         features = self._encode(flat)
         features = tf.reshape(features, [*tf.unstack(leading), features.shape[-1]])
         if self._cell is None:
-            return features
+            return features, state
 
         def step(carried, inputs):
             features, first = inputs
@@ -72,8 +79,8 @@ class Torso(keras.layers.Layer):
             return self._advance(features, kept)
 
         inputs = (tf.transpose(features, [1, 0, 2]), tf.transpose(first))
-        outputs, _ = tf.scan(step, inputs, (tf.zeros_like(state[0]), state))
-        return tf.transpose(outputs, [1, 0, 2])
+        outputs = tf.scan(step, inputs, (tf.zeros_like(state[0]), state))
+        return tf.nest.map_structure(lambda x: tf.transpose(x, [1, 0, 2]), outputs)
 
     def _advance(self, features: tf.Tensor, state: tuple) -> tuple[tf.Tensor, tuple]:
         """One step of the recurrent layer."""
@@ -114,11 +121,19 @@ class Torso(keras.layers.Layer):
 
 def _is_image(space: Any, config: NetworkConfig) -> bool:
     """Whether a leaf goes through convolutions."""
-    return len(space.shape) == 3 and bool(config.convolutions)
+    return len(space.shape) == 3 and bool(config.convolutions or config.residual)
 
 
 def _filters(config: NetworkConfig, seed: int) -> list[keras.layers.Layer]:
-    """Convolutions for one image."""
+    """Convolutions for one image, or sections of residual blocks."""
+    if config.residual:
+        return [
+            *(
+                Section(filters, config, seed + SECTION * index)
+                for index, filters in enumerate(config.residual)
+            ),
+            keras.layers.Activation(config.activation),
+        ]
     return [
         keras.layers.Conv2D(
             filters,
@@ -131,6 +146,39 @@ def _filters(config: NetworkConfig, seed: int) -> list[keras.layers.Layer]:
     ]
 
 
+SECTION = 5
+"""Convolutions of a section."""
+
+
+class Section(keras.layers.Layer):
+    """A convolution, pooling that halves the size, and two residual blocks.
+
+    Espeholt et al. (2018), figure 3, right.
+    """
+
+    def __init__(self, filters: int, config: NetworkConfig, seed: int) -> None:
+        super().__init__()
+        self._activation = keras.activations.get(config.activation)
+        self._pool = keras.layers.MaxPooling2D(3, 2, "same")
+        self._first, *self._blocks = (
+            keras.layers.Conv2D(
+                filters,
+                3,
+                padding="same",
+                kernel_initializer=initializers.hidden(config, seed + index),
+            )
+            for index in range(SECTION)
+        )
+
+    def call(self, image: tf.Tensor) -> tf.Tensor:
+        """Image `[B, H / 2, W / 2, filters]`."""
+        image = self._pool(self._first(image))
+        for index in range(0, len(self._blocks), 2):
+            change = self._blocks[index](self._activation(image))
+            image += self._blocks[index + 1](self._activation(change))
+        return image
+
+
 def _cell(config: NetworkConfig, seed: int) -> keras.layers.Layer | None:
     """Recurrent cell that the config names, if any."""
     if not config.recurrent:
@@ -140,4 +188,5 @@ def _cell(config: NetworkConfig, seed: int) -> keras.layers.Layer | None:
         config.recurrent_units,
         kernel_initializer=keras.initializers.GlorotUniform(seed),
         recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 1),
+        seed=seed,  # Of dropout, which there is none of; else it would be random.
     )

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from agents.optimizers import gradient
+from agents.optimizers import gradient, replicas
 from agents.optimizers import optimizer as optimizer_
 from agents.tools import schedules
 
@@ -45,6 +45,11 @@ class Evolutionary(optimizer_.Optimizer):
         self._batch = num_samples if batch_size is None else batch_size
 
     def build(self, variables: list[keras.Variable]) -> None:
+        if replicas.count(variables) > 1:
+            raise ValueError(
+                "evolutionary optimizers have no gradients that replicas could compute "
+                "together; train on one device."
+            )
         self._descent.build(variables)
 
     def schedule(self, steps: tf.Tensor) -> None:

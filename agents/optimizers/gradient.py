@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from agents.optimizers import adam, replicas
 from agents.optimizers import optimizer as optimizer_
 from agents.tools import config, schedules
 
@@ -17,7 +18,7 @@ OPTIMIZERS = {
     and issubclass(value, keras.optimizers.Optimizer)
     and value is not keras.optimizers.Optimizer
     and "learning_rate" in inspect.signature(value).parameters
-}
+} | {"adam": adam.Adam}
 """Keras optimizers by their name in lower case; those around others have no rate."""
 
 
@@ -53,14 +54,24 @@ class Gradient(optimizer_.Optimizer):
                 hint = config.did_you_mean(name, OPTIMIZERS)
                 raise ValueError(f"optimizer {optimizer!r} is unknown; {hint}")
             optimizer = functools.partial(OPTIMIZERS[name], **options)
-        self._create = optimizer if callable(optimizer) else lambda: optimizer
+        self._made = not callable(optimizer)
+        self._create = (lambda: optimizer) if self._made else optimizer
         self._learning_rate = learning_rate
         self._clip_norm = clip_norm
         self._block = block
 
     def build(self, variables: list[keras.Variable]) -> None:
-        self.optimizer = self._create()
-        self.optimizer.build(variables)
+        copies = replicas.count(variables)
+        if self._made and copies > 1:
+            raise ValueError(
+                "an optimizer that was made before cannot move replicas; give its name, "
+                "or a function that makes it."
+            )
+        with replicas.scope(variables):
+            self.optimizer = self._create()
+            self.optimizer.build(variables)
+        if copies > 1:  # Or Keras adds up what is the same in every replica.
+            self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         self.schedule(tf.constant(0, tf.int64))
 
     def schedule(self, steps: tf.Tensor) -> None:
@@ -80,7 +91,8 @@ class Gradient(optimizer_.Optimizer):
         norm = tf.linalg.global_norm(gradients)
         if self._clip_norm:
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, norm)
-        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        pairs = list(zip(gradients, variables, strict=True))
+        replicas.run(lambda: self.optimizer.apply_gradients(pairs), variables)
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         return {"gradient_norm": norm, "learning_rate": rate}
 
@@ -89,18 +101,28 @@ class Gradient(optimizer_.Optimizer):
     ) -> tuple[list[tf.Tensor], optimizer_.Metrics]:
         """Gradients and metrics as means over blocks, each compiled by XLA.
 
-        The last block is filled up with invalid steps, so that shapes are static.
+        The last block is filled up with invalid steps, so that shapes are static, and
+        blocks of such steps follow until all replicas have equally many.
         """
-        size = self._block
-        total = tf.maximum(tf.reduce_sum(items["mask"]), 1.0)
-        count = -(-tf.shape(items["mask"])[0] // size)
+        size, copies = self._block, replicas.count(variables)
+        count = -(-tf.shape(items["mask"])[0] // (size * copies)) * copies
         missing = count * size - tf.shape(items["mask"])[0]
 
         def blocks(x):
             padded = tf.pad(x, [[0, missing], *[[0, 0]] * (x.shape.rank - 1)])
             return tf.reshape(padded, [count, size, *x.shape[1:]])
 
-        items = tf.nest.map_structure(blocks, items)
+        return replicas.mean(
+            lambda items: self._sum(loss_fn, variables, items),
+            variables,
+            tf.nest.map_structure(blocks, items),
+        )
+
+    @staticmethod
+    def _sum(loss_fn, variables, blocks) -> tuple[list[tf.Tensor], optimizer_.Metrics]:
+        """The means over blocks `[count, size, ...]`, one after the other."""
+        total = tf.maximum(tf.reduce_sum(blocks["mask"]), 1.0)
+        count = tf.shape(blocks["mask"])[0]
 
         @tf.function(autograph=False, jit_compile=True)
         def gradients(block):
@@ -108,9 +130,12 @@ class Gradient(optimizer_.Optimizer):
             return gradients, metrics
 
         def evaluate(index):
-            block = tf.nest.map_structure(lambda x: x[index], items)
+            block = tf.nest.map_structure(lambda x: x[index], blocks)
             share = tf.reduce_sum(block["mask"]) / total
-            return tf.nest.map_structure(lambda x: share * x, gradients(block))
+            # XLA compiles for the device of the call, which must have the variables.
+            with tf.device(variables[0].value.device):
+                result = gradients(block)
+            return tf.nest.map_structure(lambda x: share * x, result)
 
         def add(index, previous):
             new = evaluate(index)

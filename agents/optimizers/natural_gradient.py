@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agents.optimizers import conjugate_gradient
+from agents.optimizers import conjugate_gradient, replicas
 from agents.optimizers import optimizer as optimizer_
 
 
@@ -92,18 +92,22 @@ def fisher_product(kl, variables: list, vector: tf.Tensor, items: Any) -> tf.Ten
     The Hessian of the divergence from the present model is the Fisher information;
     Pearlmutter (1994), "Fast Exact Multiplication by the Hessian".
     """
-    values = [variable.value for variable in variables]
     parts = _split(vector, variables)
-    with tf.GradientTape(watch_accessed_variables=False) as outer:
-        outer.watch(values)
-        with tf.GradientTape(watch_accessed_variables=False) as inner:
-            inner.watch(values)
-            divergence = kl(items, local=True)
-        gradients = inner.gradient(divergence, values, unconnected_gradients="zero")
-        along = tf.add_n(
-            [tf.reduce_sum(g * p) for g, p in zip(gradients, parts, strict=True)]
-        )
-    return _flatten(outer.gradient(along, values, unconnected_gradients="zero"))
+
+    def function(items):
+        values = [variable.value for variable in variables]
+        with tf.GradientTape(watch_accessed_variables=False) as outer:
+            outer.watch(values)
+            with tf.GradientTape(watch_accessed_variables=False) as inner:
+                inner.watch(values)
+                divergence = kl(items, local=True)
+            gradients = inner.gradient(divergence, values, unconnected_gradients="zero")
+            along = tf.add_n(
+                [tf.reduce_sum(g * p) for g, p in zip(gradients, parts, strict=True)]
+            )
+        return _flatten(outer.gradient(along, values, unconnected_gradients="zero"))
+
+    return replicas.mean(function, variables, items)
 
 
 def _flatten(tensors: list[tf.Tensor]) -> tf.Tensor:

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from agents.optimizers import replicas
+
 Metrics = dict[str, tf.Tensor]
 Loss = Callable[[Any], tuple[tf.Tensor, Metrics]]
 
@@ -40,7 +42,8 @@ class Optimizer(tf.Module):
         """Move the variables once.
 
         Args:
-          loss_fn: Maps items to the scalar mean loss over them, and metrics.
+          loss_fn: Maps items to the scalar mean loss over them, and metrics. With
+            several devices, over their valid steps, which `items["mask"]` tells.
           variables: List of Keras variables.
           **functions: What optimizers may need besides:
             `items`, what the functions are evaluated on: a structure of tensors
@@ -77,13 +80,21 @@ class Wrapper(Optimizer):
 def gradient(
     loss_fn: Loss, variables: Sequence[keras.Variable], items: Any
 ) -> tuple[list[tf.Tensor], tf.Tensor, Metrics]:
-    """Gradients of the loss on items, the loss, and its metrics."""
-    values = [variable.value for variable in variables]
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(values)
-        loss, metrics = loss_fn(items)
-    gradients = tape.gradient(loss, values, unconnected_gradients="zero")
-    return gradients, loss, metrics
+    """Gradients of the loss on items, the loss, and its metrics.
+
+    Where variables have copies on several devices, each computes them for a part of the
+    items, and the means are those of all items.
+    """
+
+    def function(items):
+        values = [variable.value for variable in variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values)
+            loss, metrics = loss_fn(items)
+        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
+        return gradients, loss, metrics
+
+    return replicas.mean(function, variables, items)
 
 
 def repeat(count: Any, function: Callable[[tf.Tensor], Metrics]) -> Metrics:

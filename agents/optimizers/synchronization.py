@@ -32,5 +32,7 @@ class Synchronization(optimizer_.Optimizer):
             new = tf.convert_to_tensor(source)
             if self._tau < 1:
                 new = self._tau * new + (1.0 - self._tau) * variable.value
-            variable.assign(tf.where(due, new, variable.value))
+            if self._period > 1:
+                new = tf.where(due, new, variable.value)
+            variable.assign(new)
         return {}

@@ -32,9 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     runs.start_tensorflow()
     config = configs.load(args.config, args.set)
+    runs.use_threads(config)
     changes = {"backend": args.backend, "num_agents": args.num_agents}
     changes = [f"environment.{k}={v}" for k, v in changes.items() if v is not None]
     config = experiment.resolve(config_.override(config_.to_dict(config), changes))
+    runs.require_devices(config)
     result = measure(config, args.mode == "train", args.steps)
     for name, text in (
         ("env", "environments alone, random actions"),

@@ -278,6 +278,84 @@ def _actor_critic(id: str, steps: int, **algorithm: Any) -> Config:
     )
 
 
+def cartpole_impala() -> Config:
+    """Balance a pole by an actor-critic that learns from late data.
+
+    In one phase: after a reset all episodes are equally long, so that small batches
+    show the same times of all of them, and good policies are lost again.
+    """
+    rate = {"type": "linear", "from": 2e-3, "to": 0, "over": 100_000}
+    config = _late(
+        "CartPole-v1",
+        50_000,
+        num_agents=8,
+        learning_rate=rate,
+        unroll_length=10,
+        entropy_coef=0.001,
+    )
+    return dataclasses.replace(config, train=Train(steps=50_000, eval_every=50_000))
+
+
+def cheetah_impala() -> Config:
+    """Run with a two-legged robot by an actor-critic that learns from late data."""
+    rate = {"type": "linear", "from": 7e-4, "to": 0, "over": 1_000_000}
+    return _late("HalfCheetah-v5", 1_000_000, learning_rate=rate)
+
+
+def memory_impala() -> Config:
+    """Choose at the end of an episode what was seen at its beginning."""
+    return _late(
+        "agents.environments.functional:Recall",
+        200_000,
+        num_agents=32,
+        entropy_coef=0.01,
+        network={"layers": [], "recurrent": "lstm", "recurrent_units": 32},
+    )
+
+
+def memory_impala_forward() -> Config:
+    """The same without a memory, which does not suffice; for comparison."""
+    config = memory_impala()
+    algorithm = dataclasses.replace(
+        config.algorithm, network=type(config.algorithm.network).preset("small")
+    )
+    return dataclasses.replace(config, algorithm=algorithm)
+
+
+def _late(
+    id: str,
+    steps: int,
+    *,
+    num_agents: int = 16,
+    learning_rate: dict | None = None,
+    **algorithm: Any,
+) -> Config:
+    """Unrolls that wait in a queue before they are learned from."""
+    from agents.algorithms import impala
+
+    rate = {"type": "linear", "from": 2e-3, "to": 0, "over": steps}
+    settings = {
+        "normalize_rewards": "return",
+        "reward_clip": 10.0,
+        "reduction": "mean",
+        "entropy_coef": 0.0,
+        "optimizer": {
+            "type": "adam",
+            "learning_rate": learning_rate or rate,
+            "epsilon": 1e-5,
+            "clip_norm": 0.5,
+        },
+        "network": "small",
+        **algorithm,
+    }
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=num_agents),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=config_.build(impala.Config, settings),
+    )
+
+
 def cartpole_evolutionary() -> Config:
     """Balance a pole by a policy that moves without derivatives."""
     return _clip(
@@ -303,11 +381,11 @@ def cartpole_evolutionary() -> Config:
 def _replay(
     kind: str, id: str, steps: int, *, num_agents: int = 4, **algorithm: Any
 ) -> Config:
-    """Off-policy algorithm on one environment."""
+    """Off-policy algorithm on few environments, which need no processes."""
     cls = experiment.algorithm_config(kind)
     return Config(
         name="",
-        environment=Environment(id=id, num_agents=num_agents),
+        environment=Environment(id=id, num_agents=num_agents, backend="serial"),
         train=Train(steps=steps, eval_every=steps // 20),
         algorithm=config_.build(cls, algorithm),
     )
@@ -329,6 +407,24 @@ def cartpole_dqn() -> Config:
             "learning_rate": {"type": "linear", "from": 1e-3, "to": 0, "over": 50_000},
         },
     )
+
+
+def cartpole_apex() -> Config:
+    """Balance a pole by Q-learning of agents that differ in how much they explore."""
+    config = _replay(
+        "apex",
+        "CartPole-v1",
+        150_000,
+        num_agents=16,
+        capacity=50_000,
+        batch_size=128,
+        start_size=2_000,
+        replay_ratio=0.125,
+        target_period=100,
+        optimizer={"type": "adam", "learning_rate": 5e-4, "clip_norm": 10.0},
+    )
+    train = Train(steps=150_000, eval_every=15_000)
+    return _on_backend(dataclasses.replace(config, train=train), "serial")
 
 
 def lunarlander_dqn() -> Config:
@@ -410,6 +506,20 @@ def atari_pong_dqn() -> Config:
     return _atari_replay("ALE/Pong-v5", batch_size=32, target_period=1_000)
 
 
+def atari_pong_apex() -> Config:
+    """Play Pong from pixels by agents that differ in how much they explore."""
+    config = _atari_replay(
+        "ALE/Pong-v5",
+        "apex",
+        batch_size=32,
+        target_period=1_000,
+        epsilon=0.4,
+        optimizer={"type": "adam", "learning_rate": 1e-4, "clip_norm": 40.0},
+    )
+    environment = dataclasses.replace(config.environment, num_agents=16)
+    return dataclasses.replace(config, environment=environment)
+
+
 def atari_pong_rainbow() -> Config:
     """Play Pong from pixels by everything that improves deep Q-learning."""
     return _atari_replay(
@@ -424,6 +534,34 @@ def atari_pong_rainbow() -> Config:
         priority_alpha=0.5,
         priority_beta={"type": "linear", "from": 0.4, "to": 1.0, "over": 2e6},
         optimizer={"type": "adam", "learning_rate": 1e-4, "epsilon": 1.5e-4},
+    )
+
+
+def atari_pong_impala() -> Config:
+    """Play Pong from pixels by an actor-critic that learns from late data.
+
+    Espeholt et al. (2018), with the shallow network; `residual` is the deep one.
+    """
+    from agents.algorithms import impala
+
+    config = _atari("ALE/Pong-v5")
+    steps = config.train.steps
+    settings = {
+        "optimizer": {
+            "type": "rmsprop",
+            "learning_rate": {"type": "linear", "from": 6e-4, "to": 0, "over": steps},
+            "rho": 0.99,
+            "epsilon": 0.01,
+            "clip_norm": 40.0,
+        },
+        "jit": False,
+        "network": "convolutional",
+    }
+    environment = dataclasses.replace(config.environment, num_agents=32)
+    return dataclasses.replace(
+        config,
+        environment=environment,
+        algorithm=config_.build(impala.Config, settings),
     )
 
 
@@ -493,12 +631,13 @@ def _atari(id: str) -> Config:
     return dataclasses.replace(config, environment=environment, train=train)
 
 
-def _atari_replay(id: str, **algorithm: Any) -> Config:
+def _atari_replay(id: str, kind: str = "dqn", **algorithm: Any) -> Config:
     """Q-learning on images; settings of environments as for other algorithms."""
     environment = _atari(id).environment
     settings = {
         "capacity": 200_000,
         "start_size": 20_000,
+        "threads": "within",
         "replay_ratio": 0.25,
         "stack": 4,
         "reward_clip": 1.0,
@@ -511,7 +650,7 @@ def _atari_replay(id: str, **algorithm: Any) -> Config:
         },
         **algorithm,
     }
-    config = _replay("dqn", id, 2_000_000, **settings)
+    config = _replay(kind, id, 2_000_000, **settings)
     train = Train(steps=2_000_000, eval_every=100_000, eval_episodes=8)
     return dataclasses.replace(config, environment=environment, train=train)
 
@@ -559,8 +698,13 @@ EXPERIMENTS = {
         cartpole_vpg,
         cartpole_a2c,
         cheetah_a2c,
+        cartpole_impala,
+        cheetah_impala,
+        memory_impala,
+        memory_impala_forward,
         cartpole_evolutionary,
         cartpole_dqn,
+        cartpole_apex,
         lunarlander_dqn,
         pendulum_sac,
         pendulum_td3,
@@ -573,7 +717,9 @@ EXPERIMENTS = {
         atari_pong,
         atari_breakout,
         atari_pong_dqn,
+        atari_pong_apex,
         atari_pong_rainbow,
+        atari_pong_impala,
         cartpole_masked,
         cartpole_masked_forward,
         debug,

@@ -1,9 +1,11 @@
 """What a person sees of a run: a live line in terminals, plain lines elsewhere."""
 
+import logging
 import pathlib
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from agents.scripts import experiment
@@ -20,6 +22,7 @@ class Display:
         self._live = sys.stdout.isatty() and not quiet
         self._bar = None
         self._last = -float("inf")  # Of the line printed last; the first one at once.
+        self._log = _Notes(self.note)
 
     def __enter__(self) -> "Display":
         environment = self._config.environment
@@ -31,9 +34,13 @@ class Display:
         if self._live:
             self._bar = _progress_bar(self._config.train.steps)
             self._bar.start()
+        _LOGGER.setLevel(logging.INFO)
+        _LOGGER.addHandler(self._log)
         return self
 
     def __exit__(self, *_) -> None:
+        _LOGGER.removeHandler(self._log)
+        _LOGGER.setLevel(logging.NOTSET)
         if self._bar:
             self._bar.stop()
 
@@ -104,6 +111,20 @@ class Display:
             self._bar = None
         lines = "\n".join(f"  {command}" for command in commands)
         self.note(f"Done; the curve is {self._logdir / 'curve.png'}. Next:\n{lines}")
+
+
+_LOGGER = logging.getLogger("agents")
+
+
+class _Notes(logging.Handler):
+    """Shows what the package logs."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._note(record.getMessage())
 
 
 def _progress_bar(total: int) -> Any:

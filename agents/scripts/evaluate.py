@@ -34,8 +34,7 @@ def evaluate(
     config = runs.read_config(logdir)
     description = runs.describe(config)
     num_agents = min(config.environment.num_agents, num_episodes)
-    agent = runs.algorithm(config, description, num_agents)
-    state = runs.restore(logdir, agent, checkpoint)
+    agent, state = runs.policy(logdir, config, description, num_agents, checkpoint)
     batch_env = runs.environments(config, num_agents=num_agents)
     try:
         episodes = play(batch_env, agent, num_episodes, stochastic, seed)

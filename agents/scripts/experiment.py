@@ -9,7 +9,9 @@ from agents.tools import config as config_
 
 ALGORITHMS = {
     "a2c": ("agents.algorithms.a2c", "A2C"),
+    "apex": ("agents.algorithms.apex", "Apex"),
     "dqn": ("agents.algorithms.dqn", "DQN"),
+    "impala": ("agents.algorithms.impala", "IMPALA"),
     "ppo": ("agents.algorithms.ppo", "PPO"),
     "sac": ("agents.algorithms.sac", "SAC"),
     "td3": ("agents.algorithms.td3", "TD3"),
@@ -26,7 +28,8 @@ class Environment:
     id: str = ""
     """Registered Gymnasium id, or `module:function` that returns an environment."""
     backend: str = "auto"
-    """`workers`: several per process; `process`: one each; `serial`: for debugging;
+    """`workers`: several per process; `process`: one each; `serial`: none, for
+    few that are cheap, and for debugging;
     `vector`: vectorized by their own code; `envpool`: those of EnvPool; `compiled`:
     functional ones, in one program with the algorithm; `auto`: vector for Atari,
     compiled for `module:Class` of a functional one, else workers."""
@@ -79,6 +82,55 @@ class Train:
 
 
 @dataclasses.dataclass(frozen=True)
+class Devices:
+    """Where a run trains; its results can be used, and it can go on, anywhere.
+
+    Devices are named as in `GPU:0`; none for TensorFlow's choice. What places variables
+    places the operations that use them.
+    """
+
+    replicas: int = 1
+    """Devices that compute gradients together, each of a part of the batch."""
+    policy: str | None = None
+    """Of the algorithm: networks, optimizers, normalization."""
+    memory: str | None = None
+    """Of what is remembered; none for that of the policy."""
+    environment: str | None = None
+    """None or `CPU:0`: environments run on the processor, whatever else does not."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "devices", "replicas")
+        if self.environment not in (None, "CPU:0"):
+            raise config_.ConfigError(
+                f"config key 'devices.environment' is {self.environment!r}, but "
+                "environments run on the processor, CPU:0."
+            )
+        if self.replicas > 1 and self.policy:
+            raise config_.ConfigError(
+                "config keys 'devices.replicas' and 'devices.policy' exclude each "
+                "other: replicas are on the first devices that there are."
+            )
+
+    def require(self) -> None:
+        """Raise ConfigError unless the devices exist; starts TensorFlow."""
+        from agents.tools import placement
+
+        known, usable = placement.devices(), placement.accelerators()
+        for key in ("policy", "memory"):
+            name = getattr(self, key)
+            if name is not None and name not in known:
+                raise config_.ConfigError(
+                    f"config key 'devices.{key}' is {name!r}, but there is only "
+                    f"{', '.join(known)}."
+                )
+        if self.replicas > len(usable):
+            raise config_.ConfigError(
+                f"config key 'devices.replicas' is {self.replicas}, but of devices "
+                f"there is only {', '.join(usable)}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """Everything that defines a run."""
 
@@ -88,6 +140,32 @@ class Config:
     algorithm: Any
     """Dataclass of the algorithm that its `type` names."""
     seed: int = 0
+    devices: Devices = dataclasses.field(default_factory=Devices)
+
+    def create_learner(self, description: make.Description) -> Any:
+        """Algorithm that trains, on its devices; raises ValueError as below."""
+        from agents.tools import placement
+
+        devices = self.devices
+        with placement.use(devices.policy, devices.memory, devices.replicas):
+            return self.create_algorithm(description)
+
+    def create_algorithm(
+        self, description: make.Description, num_agents: int | None = None
+    ) -> Any:
+        """Algorithm with fresh variables, by default for all agents.
+
+        Raises:
+          ValueError: if it cannot be made with this config.
+        """
+        return algorithm_class(self.algorithm.type)(
+            description.observation_space,
+            description.action_space,
+            num_agents or self.environment.num_agents,
+            description.max_length,
+            self.algorithm,
+            self.seed,
+        )
 
 
 def _positive(section: Any, path: str, *names: str) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from agents.distributed import cluster
 from agents.environments import make
 from agents.scripts import configs, experiment
 from agents.tools import batch_env, processes, spaces
@@ -47,6 +48,7 @@ def reporting(main: Callable) -> Callable:
             make.EnvironmentNotFound,
             make.BackendError,
             make.ConstructorError,
+            cluster.DistributedError,
         ) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
@@ -54,6 +56,7 @@ def reporting(main: Callable) -> Callable:
             processes.EnvProcessError,
             batch_env.EnvDataError,
             FloatingPointError,
+            cluster.WorkerError,
         ) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
@@ -93,10 +96,8 @@ def parse_episodes(
 def start_tensorflow(debug: bool = False) -> None:
     """Import TensorFlow without its start-up messages and configure it.
 
-    Kernels are deterministic, GPU memory is taken as needed. Operations run one after
-    the other, each on several threads if it is large: idle threads of TensorFlow look
-    for work instead of sleeping, at the expense of the environments. For debugging,
-    functions run eagerly on one thread.
+    Kernels are deterministic, GPU memory is taken as needed. For debugging, functions
+    run eagerly on one thread.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _silent_stderr():
@@ -105,11 +106,33 @@ def start_tensorflow(debug: bool = False) -> None:
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)
         tf.config.experimental.enable_op_determinism()
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-        if debug:
-            tf.config.threading.set_intra_op_parallelism_threads(1)
-            tf.config.run_functions_eagerly(True)
-        tf.constant(0.0)
+        tf.config.run_functions_eagerly(debug)
+        _set_threads("one" if debug else "within")
+
+
+def use_threads(config: experiment.Config) -> None:
+    """Use the cores as a config's algorithm does best, if no operation has run yet."""
+    replicated = config.devices.replicas > 1
+    threads = getattr(config.algorithm, "threads", "within")
+    _set_threads("beside" if replicated else threads)
+
+
+def _set_threads(kind: str) -> None:
+    """Choose how operations use the cores.
+
+    Threads that wait for work do so at the expense of the environments, and waking them
+    costs more than most operations take. So nothing is parallel that need not be.
+
+    Args:
+      kind: `one`: one thread; `within`: one operation after the other, each on all
+        cores if it is large; `beside`: as many operations at a time as there are cores,
+        each on one thread.
+    """
+    import tensorflow as tf
+
+    inside, beside = {"one": (1, 1), "within": (0, 1), "beside": (1, 0)}[kind]
+    tf.config.threading.set_intra_op_parallelism_threads(inside)
+    tf.config.threading.set_inter_op_parallelism_threads(beside)
 
 
 @contextlib.contextmanager
@@ -150,6 +173,19 @@ def describe(config: experiment.Config) -> make.Description:
             "set environment.max_length."
         )
     return description
+
+
+def require_devices(config: experiment.Config) -> None:
+    """Raise ConfigError unless a config can be trained on the devices it names."""
+    if config.devices == experiment.Devices():
+        return
+    environment = config.environment
+    if make.choose(environment.id, environment.backend) == "compiled":
+        raise config_.ConfigError(
+            "config section 'devices' must be left out for compiled environments, which "
+            "are one program with the algorithm, on one device."
+        )
+    config.devices.require()
 
 
 def environments(config: experiment.Config, **changes: Any) -> Any:
@@ -196,20 +232,16 @@ def algorithm(
 ) -> Any:
     """Algorithm of a config, with fresh variables.
 
+    Unless it is for another number of agents, it can train on the config's devices.
+
     Raises:
       RunError: if the algorithm cannot be made with this config.
       UnsupportedSpaceError: for spaces that the algorithm cannot handle.
     """
-    cls = experiment.algorithm_class(config.algorithm.type)
     try:
-        return cls(
-            description.observation_space,
-            description.action_space,
-            num_agents or config.environment.num_agents,
-            description.max_length,
-            config.algorithm,
-            config.seed,
-        )
+        if num_agents is None:
+            return config.create_learner(description)
+        return config.create_algorithm(description, num_agents)
     except spaces.UnsupportedSpaceError:
         raise
     except ValueError as error:
@@ -227,14 +259,38 @@ def make_writable(directory: str | pathlib.Path) -> None:
 
 
 def read_config(logdir: str | pathlib.Path) -> experiment.Config:
-    """Config that a run was started with."""
+    """Config that a run was started with, but for its devices."""
     path = pathlib.Path(logdir) / "config.yaml"
     if not path.exists():
         raise RunError(f"{logdir} is not a run directory, it has no config.yaml.")
-    return configs.load(str(path))
+    config = configs.load(str(path))
+    return dataclasses.replace(config, devices=experiment.Devices())
 
 
-def restore(logdir: str | pathlib.Path, agent: Any, name: str | None = None) -> dict:
+def policy(
+    logdir: str | pathlib.Path,
+    config: experiment.Config,
+    description: make.Description,
+    num_agents: int,
+    name: str | None = None,
+) -> tuple[Any, dict]:
+    """Algorithm that acts as a run has learned to, and the saved state.
+
+    Of a replay memory it has the least that is legal, and reads nothing.
+    """
+    if hasattr(config.algorithm, "without_memory"):
+        settings = config.algorithm.without_memory(num_agents)
+        config = dataclasses.replace(config, algorithm=settings)
+    agent = algorithm(config, description, num_agents)
+    return agent, restore(logdir, agent, name, memory=False)
+
+
+def restore(
+    logdir: str | pathlib.Path,
+    agent: Any,
+    name: str | None = None,
+    memory: bool = True,
+) -> dict:
     """Load a checkpoint of a run into its algorithm; returns the saved state."""
     import tensorflow as tf
 
@@ -242,7 +298,7 @@ def restore(logdir: str | pathlib.Path, agent: Any, name: str | None = None) -> 
 
     checkpoints = checkpoint.Checkpoints(pathlib.Path(logdir) / "checkpoints")
     try:
-        return checkpoints.restore(agent.persistent(), name)
+        return checkpoints.restore(agent.persistent(), name, memory)
     except checkpoint.CheckpointError as error:
         tf.get_logger().setLevel("ERROR")  # Or it lists all that was not restored.
         raise RunError(str(error)) from error

@@ -1,7 +1,10 @@
 """Train a config, or resume a run: `train --config NAME`."""
 
 import argparse
+import contextlib
+import dataclasses
 import datetime
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -15,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from agents.distributed import cluster
 from agents.environments import make
 from agents.scripts import configs, display, experiment, runs
 from agents.tools import batch_env
@@ -27,17 +31,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     runs.start_tensorflow(args.debug)
     config = configs.load(args.config, args.set, args.seed)
-    if args.debug:
+    if not args.debug:
+        runs.use_threads(config)
+    else:
         halves = runs.in_halves(config.environment)  # Or the numbers would differ.
         changes = [f"environment.action_lag={str(halves).lower()}"]
         changes += ["environment.backend=serial"]
         config = experiment.resolve(config_.override(config_.to_dict(config), changes))
+    runs.require_devices(config)
     timestamp = args.timestamp or datetime.datetime.now().strftime("%Y%m%dT%H%M%S")
     logdir = pathlib.Path(args.logdir) / f"{timestamp}-{config.name}"
     description = runs.describe(config)
-    prepare(logdir, config)
-    with display.Display(logdir, config, args.quiet) as view:
-        return Training(logdir, config, description, view).run()
+    with contextlib.ExitStack() as stack:
+        sizes = None
+        if args.executor == "ray":
+            num_agents = config.environment.num_agents
+            sizes = stack.enter_context(
+                cluster.connected(args.ray_address, args.num_workers, num_agents)
+            )
+        prepare(logdir, config)
+        view = stack.enter_context(display.Display(logdir, config, args.quiet))
+        return Training(logdir, config, description, view, sizes).run()
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -66,7 +80,27 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--debug", action="store_true", help="eager, in one process and thread"
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--executor",
+        choices=("local", "ray"),
+        default="local",
+        help="who acts: this process, or workers on Ray",
+    )
+    parser.add_argument(
+        "--ray_address",
+        metavar="HOST:PORT|auto",
+        help="cluster of the workers (default: Ray is started here)",
+    )
+    parser.add_argument(
+        "--num_workers",
+        type=int,
+        metavar="N",
+        help="workers on Ray (default: one per free CPU)",
+    )
+    args = parser.parse_args(argv)
+    if args.executor == "local" and (args.ray_address or args.num_workers):
+        parser.error("--ray_address and --num_workers need --executor ray")
+    return args
 
 
 def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
@@ -74,7 +108,8 @@ def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
     values = config_.to_dict(config)
     if (logdir / "config.yaml").exists():
         old = config_.to_dict(runs.read_config(logdir))
-        changes = config_.differences(old, values)
+        anywhere = dataclasses.replace(config, devices=experiment.Devices())
+        changes = config_.differences(old, config_.to_dict(anywhere))
         if changes:
             raise runs.RunError(
                 f"{logdir} was started with another config: {'; '.join(changes)}; "
@@ -109,15 +144,17 @@ class Training:
         config: experiment.Config,
         description: Any,
         view: display.Display,
+        sizes: list[int] | None = None,
     ) -> None:
-        """Restore the newest checkpoint, if any, and start the environments."""
+        """Restore the newest checkpoint, if any, and start the environments.
+
+        With sizes, workers on Ray act, each for one of these numbers of rows.
+        """
         from agents.tools import checkpoint, loop, writers
 
         self._logdir, self._config, self._view = logdir, config, view
         train = config.train
         algorithm = runs.algorithm(config, description)
-        if hasattr(getattr(algorithm, "memory", None), "num_bytes"):
-            view.note(f"replay memory of {algorithm.memory.num_bytes / 1e9:.2f} GB")
         checkpoints = checkpoint.Checkpoints(
             logdir / "checkpoints", train.keep_checkpoints
         )
@@ -126,13 +163,27 @@ class Training:
             state = runs.restore(logdir, algorithm)
             view.resumed(state["step"])
         self._batch_env = runs.environments(config)
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(self._batch_env.close)
         environment = config.environment
         backend = make.choose(environment.id, environment.backend)
         halves = ", in halves" if self._batch_env.parts == 2 else ""
         view.note(f"{environment.num_agents} environments by {backend}{halves}")
+        length = min(train.eval_every, train.steps) // environment.num_agents
+        if train.eval_episodes and length < description.max_length:
+            view.note(
+                f"Every phase of training begins new episodes, of which {length} steps "
+                f"are seen, not {description.max_length}: raise train.eval_every."
+            )
         try:
             schedule = loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
-            self._loop = loop.Loop(
+            create = loop.Loop
+            if sizes:
+                from agents.distributed import executor
+
+                create = functools.partial(executor.Loop, config, description, sizes)
+                view.note(f"{len(sizes)} workers on Ray")
+            self._loop = create(
                 self._batch_env,
                 algorithm,
                 schedule,
@@ -140,6 +191,8 @@ class Training:
                 checkpoints,
                 self._offsets,
             )
+            if sizes:
+                self._stack.callback(self._loop.close)
             self._loop.step, self._loop.phase = state["step"], state["phase"]
             self._metrics = writers.JsonLines(
                 logdir / "metrics.jsonl", state["metrics"]
@@ -149,7 +202,7 @@ class Training:
             if train.wandb:
                 self._scalars.append(writers.WeightsAndBiases(logdir, train.wandb))
         except BaseException:
-            self._batch_env.close()
+            self._stack.close()
             raise
         self._before = state["seconds"]
         self._start = time.perf_counter()
@@ -173,7 +226,7 @@ class Training:
             return 1
         finally:
             signal.signal(signal.SIGINT, previous)
-            self._batch_env.close()
+            self._stack.close()
             for writer in (self._metrics, self._timing, *self._scalars):
                 writer.close()
         if self._loop.stopping:
@@ -199,13 +252,13 @@ class Training:
             "step": report.step,
             "seconds": round(self._seconds(), 3),
             "env_steps_per_second": round(rate, 1),
+            **report.timing,
         }
         self._timing.write(timing)
         scalars = {k: v for k, v in report.metrics.items() if v is not None}
         for writer in self._scalars:
-            writer.write(
-                report.phase, report.step, {**scalars, "env_steps_per_second": rate}
-            )
+            speeds = {"env_steps_per_second": rate, **report.timing}
+            writer.write(report.phase, report.step, {**scalars, **speeds})
 
     def _seconds(self) -> float:
         return self._before + time.perf_counter() - self._start

@@ -52,8 +52,7 @@ def visualize(
     from agents.tools import in_graph_batch_env
 
     rows = min(num_episodes, os.cpu_count() or 1)
-    agent = runs.algorithm(config, description, rows)
-    runs.restore(logdir, agent, checkpoint)
+    agent, _ = runs.policy(logdir, config, description, rows, checkpoint)
     runs.make_writable(outdir)
     film.clean(outdir)
     batch = start(config, outdir, rows, num_episodes)

@@ -1,5 +1,6 @@
 """What an agent does between environment steps: the seam between acting and learning."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -29,9 +30,12 @@ class Algorithm(tf.Module):
       metrics: `Metrics` updated while training; reported and reset by the loop.
       batch_steps: Training phases last a multiple of this many batch steps, so that
         no data is left over.
+      paused: None, or a function that tells after every step whether `simulate` is to
+        return before its time; see `train`.
     """
 
     batch_steps = 1
+    paused: Callable[[], tf.Tensor] | None = None
 
     def __init__(self, metric_names: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -67,6 +71,23 @@ class Algorithm(tf.Module):
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
         """Learn that these rows are over; a good moment to train."""
 
+    def train(self) -> None:
+        """Learn from what is remembered; the functions above call it when it is due.
+
+        Where acting and training are divided, this is the seam: an instance that only
+        acts gets a `train` that does nothing, so that what it remembers stays there
+        until it is taken.
+        """
+
+    def acting(self) -> list[tf.Variable]:
+        """What acting depends on and training changes, in a fixed order."""
+        return []
+
     def persistent(self) -> dict[str, Any]:
-        """What a checkpoint holds: trackables by name, nothing of running episodes."""
+        """What a checkpoint holds: trackables by name, nothing of running episodes.
+
+        Values are objects that `tf.train.Checkpoint` takes, Keras layers, or mappings,
+        lists and tuples of them. Only training needs what is under the name `memory`,
+        so evaluation does not read it.
+        """
         return {}

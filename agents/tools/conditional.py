@@ -18,7 +18,8 @@ def when(
 
     `tf.cond` becomes one switch for every variable that the branch touches, which all
     run at every step: for a training update 0.2 ms. Here it stays one operation that
-    calls the branch as a function.
+    calls the branch as a function. But one operation takes variables of one device
+    only, so where there are several devices it becomes a loop.
 
     Args:
       predicate: Scalar bool.
@@ -31,7 +32,7 @@ def when(
     if tf.executing_eagerly():
         chosen = function if predicate else otherwise
         return chosen(*args) if chosen else None
-    if _in_program.get():
+    if _in_program.get() or len(tf.config.list_logical_devices()) > 1:
         return _at_most_once(predicate, function, args, otherwise)
 
     def branch(*args):

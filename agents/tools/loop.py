@@ -32,6 +32,8 @@ class Report:
     env_steps: int
     """Environment steps of this phase, of whatever kind."""
     finished: bool = True
+    timing: dict[str, float] = dataclasses.field(default_factory=dict)
+    """What else depends on the clock."""
 
 
 class Loop:
@@ -65,7 +67,7 @@ class Loop:
         """
         self._batch_env = batch_env
         self._algorithm = algorithm
-        self._schedule = schedule
+        self.schedule = schedule
         self._seed = seed
         self._checkpoints = checkpoints
         self._state = state
@@ -85,8 +87,8 @@ class Loop:
         that whoever consumes the reports can store them first.
         """
         while not self.stopping:
-            training = self._schedule.eval_episodes == 0 or self.phase % 2 == 0
-            if training and self.step >= self._schedule.steps:
+            training = self.schedule.eval_episodes == 0 or self.phase % 2 == 0
+            if training and self.step >= self.schedule.steps:
                 break
             yield from self._train() if training else self._evaluate()
             self.phase += 1
@@ -97,29 +99,29 @@ class Loop:
     def _train(self) -> Iterator[Report]:
         """One phase of training."""
         size, multiple = len(self._batch_env), self._algorithm.batch_steps
-        remaining = min(self._schedule.eval_every, self._schedule.steps - self.step)
-        remaining = -(-remaining // (size * multiple)) * multiple
-        steps = Steps(self._batch_env, self._algorithm, self._seeds(), True)
+        remaining = min(self.schedule.eval_every, self.schedule.steps - self.step)
+        total = -(-remaining // (size * multiple)) * multiple * size
+        steps = self.training()
         start, scores, lengths = self.step, [], []
         yield steps.report("train", self.step)
-        while remaining:
+        while steps.env_steps < total:
             try:
-                result = steps.run(remaining)
+                result = steps.run(-((steps.env_steps - total) // size))
             finally:
                 self.step = start + steps.env_steps  # Also says where it failed.
-            remaining -= len(result["done"])
             scores.extend(result["score"][result["done"]])
             lengths.extend(result["length"][result["done"]])
-            if remaining:
+            if steps.env_steps < total:
                 yield steps.report("train", self.step)
         metrics = summary(scores, lengths) | self._algorithm.metrics.result()
+        metrics |= steps.metrics()
         self._algorithm.metrics.reset()
         yield steps.report("train", self.step, metrics)
 
     def _evaluate(self) -> Iterator[Report]:
         """One phase of evaluation."""
-        steps = Steps(self._batch_env, self._algorithm, self._seeds(), False)
-        episodes = Episodes(len(self._batch_env), self._schedule.eval_episodes)
+        steps = Steps(self._batch_env, self._algorithm, self.seeds(), False)
+        episodes = Episodes(len(self._batch_env), self.schedule.eval_episodes)
         while not episodes.complete:
             episodes.add(steps.run(EVALUATION_STEPS))
             if not episodes.complete:
@@ -127,7 +129,12 @@ class Loop:
         metrics = summary(episodes.scores, episodes.lengths)
         yield steps.report("evaluate", self.step, metrics)
 
-    def _seeds(self) -> np.ndarray:
+    def training(self) -> "Progress":
+        """What a phase of training runs; subclasses run it elsewhere."""
+        return Steps(self._batch_env, self._algorithm, self.seeds(), True)
+
+    def seeds(self) -> np.ndarray:
+        """Seeds of all rows in this phase, `[N]`."""
         return phase_seeds(self._seed, self.phase, len(self._batch_env))
 
 
@@ -141,19 +148,55 @@ second has learned of the step before, depending on whether a call ends between,
 must not depend on the clock."""
 
 
-class Steps:
+class Progress:
+    """A phase under way.
+
+    Attributes:
+      env_steps: Environment steps begun so far.
+    """
+
+    env_steps = 0
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def run(self, limit: int) -> dict[str, np.ndarray]:
+        """Go on for at most `limit` steps of all rows together.
+
+        Returns:
+          `done`, `score` and `length` as of `simulate`, in arrays of the same shape.
+        """
+        raise NotImplementedError
+
+    def metrics(self) -> dict[str, float]:
+        """More that is known when a phase is over; nothing that the clock changes."""
+        return {}
+
+    def timing(self, seconds: float) -> dict[str, float]:
+        """More that is known after so many seconds."""
+        return {}
+
+    def report(self, phase: str, step: int, metrics: dict | None = None) -> Report:
+        """How far it is; with metrics, that it is finished."""
+        seconds = time.perf_counter() - self._start
+        finished, steps = metrics is not None, self.env_steps
+        timing = self.timing(seconds)
+        return Report(phase, step, metrics or {}, seconds, steps, finished, timing)
+
+
+class Steps(Progress):
     """Simulation from fresh episodes, in calls of about half a second each."""
 
     def __init__(
         self, batch_env: Any, algorithm: Any, seeds: np.ndarray, training: bool
     ) -> None:
         """Discontinue all episodes; the next ones begin with these seeds `[N]`."""
+        super().__init__()
         batch_env.discontinue(seeds)
         self._batch_env, self._algorithm = batch_env, algorithm
         self._training = training
         self._adapt = batch_env.parts == 1
         self._size = 16 if self._adapt else HALVES_STEPS
-        self._start = time.perf_counter()
         self._steps_before = batch_env.steps
 
     @property
@@ -173,12 +216,6 @@ class Steps:
         elif self._adapt and duration > 1.0:
             self._size = max(self._size // 2, 1)
         return {name: value.numpy() for name, value in result.items()}
-
-    def report(self, phase: str, step: int, metrics: dict | None = None) -> Report:
-        """How far it is; with metrics, that it is finished."""
-        seconds = time.perf_counter() - self._start
-        finished = metrics is not None
-        return Report(phase, step, metrics or {}, seconds, self.env_steps, finished)
 
 
 class Episodes:

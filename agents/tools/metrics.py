@@ -34,6 +34,17 @@ class Metrics(tf.Module):
         self._total.scatter_nd_add(indices, weights * scalars)
         self._count.scatter_nd_add(indices, weights)
 
+    def take(self) -> tf.Tensor:
+        """Totals and counts `[2, names]` since the last reset, which this is."""
+        taken = tf.stack([self._total, self._count])
+        self.reset()
+        return taken
+
+    def add(self, taken: tf.Tensor) -> None:
+        """Count what was taken from other metrics of the same names."""
+        self._total.assign_add(taken[0])
+        self._count.assign_add(taken[1])
+
     def result(self) -> dict[str, float]:
         """Means of the names that were updated since the last reset."""
         pairs = zip(self._total.numpy(), self._count.numpy(), strict=True)

@@ -35,7 +35,8 @@ def simulate(
 
     Returns:
       `done` bool, `score` float32 and `length` int32, each `[steps, N]`. Score (raw
-      return) and length are those of the episode that ended there, else zero.
+      return) and length are those of the episode that ended there, else zero. Zeros
+      follow where the algorithm paused; `batch_env.steps` counts what was done.
 
     Raises:
       What the environments raise, for example `EnvProcessError`.
@@ -107,17 +108,19 @@ def _together(batch_env, algorithm, steps, training, reset, capacity) -> tf.Tens
     """All rows step at the same time; returns ends of episodes, `[capacity, N, 4]`."""
     everyone = tf.range(len(batch_env))
 
-    def body(index, step, ended):
+    def body(_, index, step, ended):
         action = _act(algorithm, everyone, step, training)
         more = index + 1 < steps
         outcome, following = batch_env.simulate(step, action, more)
         _learn(algorithm, everyone, step.observation, action, outcome, training)
-        return index + 1, following, ended.write(index, outcome.ended)
+        if training and algorithm.paused:
+            more &= ~algorithm.paused()
+        return more, index + 1, following, ended.write(index, outcome.ended)
 
     shape = [len(batch_env), 4]
     ended = tf.TensorArray(tf.float32, capacity, element_shape=shape)
     step = batch_env.begin(reset)
-    *_, ended = _while(lambda index, *_: index < steps, body, (0, step, ended))
+    *_, ended = _while(lambda more, *_: more, body, (True, 0, step, ended))
     return ended.stack()
 
 

@@ -1,4 +1,4 @@
-"""DQN, SAC and TD3: what they learn from, when, and that they learn."""
+"""DQN, Ape-X, SAC and TD3: what they learn from, when, and that they learn."""
 
 import gymnasium
 import numpy as np
@@ -7,15 +7,21 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import networks, tools
-from agents.algorithms import dqn, sac, td3
+from agents.algorithms import apex, dqn, sac, td3
 from agents.environments import compiled, functional
 from agents.networks import soft_actor_critic
 from agents.scripts import configs, runs
 from agents.tools import checkpoint, loop, mock_algorithm
 from agents.tools import spaces as spaces_
 
-CLASSES = {"dqn": dqn.DQN, "sac": sac.SAC, "td3": td3.TD3}
-CONFIGS = {"dqn": dqn.Config, "sac": sac.Config, "td3": td3.Config}
+CLASSES = {"dqn": dqn.DQN, "apex": apex.Apex, "sac": sac.SAC, "td3": td3.TD3}
+CONFIGS = {
+    "dqn": dqn.Config,
+    "apex": apex.Config,
+    "sac": sac.Config,
+    "td3": td3.Config,
+}
+DISCRETE = ("dqn", "apex")
 SGD = {"type": "sgd", "learning_rate": 0.1}
 TABLE = networks.NetworkConfig(layers=())
 SMALL = networks.NetworkConfig(layers=(32, 32), activation="tanh")
@@ -256,9 +262,10 @@ def test_noise_is_for_training_only():
     assert len({tuple(x) for x in moving}) > 1
 
 
-def test_target_network_is_a_copy_renewed_at_the_exact_step():
+@pytest.mark.parametrize("name", DISCRETE)
+def test_target_network_is_a_copy_renewed_at_the_exact_step(name):
     envs = batch(*(Chain() for _ in range(4)))
-    agent = make("dqn", envs, target_period=5, replay_ratio=1.0, optimizer=SGD)
+    agent = make(name, envs, target_period=5, replay_ratio=1.0, optimizer=SGD)
     first = numbers(agent.network.trainable_variables)
     assert same(first, numbers(agent.target_network.trainable_variables))
     while agent.updates.numpy() < 4:
@@ -306,6 +313,154 @@ def test_values_of_the_chain_are_recovered():
     np.testing.assert_allclose(values, best, atol=1e-2)
 
 
+# Ape-X.
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "expected"),
+    [
+        (1, {}, [0.4]),
+        (3, {}, [0.4, 0.4**4.5, 0.4**8]),
+        (3, {"epsilon": 0.5, "epsilon_alpha": 1.0}, [0.5, 0.5**1.5, 0.25]),
+        (2, {"ladder_size": 5, "ladder_offset": 2}, [0.4**4.5, 0.4**6.25]),
+        (1, {"ladder_size": 1}, [0.4]),
+    ],
+)
+def test_ladder_by_hand(count, options, expected):
+    """RLgraph divided by N - 1, which is zero for one agent."""
+    agent = make("apex", batch(*(Chain() for _ in range(count))), **options)
+    np.testing.assert_allclose(agent.epsilon(count), expected, rtol=1e-12)
+
+
+def test_every_agent_has_its_own_epsilon():
+    """RLgraph drew one for all."""
+    agent = make("apex", batch(*(Chain() for _ in range(3))), network=TABLE)
+    advantages, *_ = agent.network.trainable_variables
+    advantages.assign(ONLINE)
+    states = tf.constant([0, 0, 0], tf.int64)  # Where action 1 is better.
+    perform = tf.function(lambda: agent.perform(tf.range(3), states), autograph=False)
+    share = 1 - np.mean([perform().numpy() for _ in range(600)], 0)
+    assert 0.14 < share[0] < 0.26
+    assert share[1] < 0.03
+    assert share[2] < 0.01
+
+
+@pytest.mark.parametrize("options", [{"ladder_size": 3}, {"ladder_offset": 1}])
+def test_agents_that_are_not_on_the_ladder_are_refused(options):
+    envs = batch(*(Chain() for _ in range(4)))
+    with pytest.raises(ValueError, match="4 agents do not fit into ladder_size"):
+        make("apex", envs, **options)
+    config = apex.Config(**options).without_memory(4)
+    assert (config.ladder_size, config.ladder_offset) == (None, 0)
+
+
+def remember(agent, states, actions, rewards, end):
+    """Steps of row 0 through these states; the last one ends the episode."""
+    agent.begin_episodes(tf.constant([0]))
+    for i, (action, reward) in enumerate(zip(actions, rewards, strict=True)):
+        last = i == len(actions) - 1
+        agent._chosen.assign([[action]])
+        agent.experience(
+            tf.constant([0]),
+            tf.constant(states[i : i + 1], tf.int64),
+            tf.constant([action], tf.int64),
+            tf.constant([reward]),
+            tf.constant([last and end == "terminated"]),
+            tf.constant([last and end == "truncated"]),
+            tf.constant(states[i + 1 : i + 2], tf.int64),
+        )
+
+
+def priorities(agent):
+    """Of all entries of the memory."""
+    return agent.memory.persistent["selector"]["levels"][0].numpy().ravel()
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_first_priorities_by_hand(end):
+    """Three steps, double, bootstrapping from the last observation if truncated."""
+    agent = make(
+        "apex",
+        batch(Chain()),
+        network=TABLE,
+        dueling=False,
+        discount=0.5,
+        priority_alpha=0.6,
+    )
+    table(agent, ONLINE)
+    table(agent, TARGET, agent.target_network)
+    remember(agent, [0, 1, 2, 1, 0], [1, 0, 1, 0], [1.0, 2.0, -4.0, 8.0], end)
+    # Values of state 1, after three steps, and of state 0, after the last one, that
+    # the target network has for the actions that the online network prefers.
+    third, last = 30.0, 20.0 if end == "truncated" else 0.0
+    targets = [
+        1 + 2 / 2 - 4 / 4 + third / 8,
+        2 - 4 / 2 + 8 / 4 + last / 8,
+        -4 + 8 / 2 + last / 4,
+        8 + last / 2,
+    ]
+    errors = np.abs(np.array(targets) - [2.0, 3.0, 5.0, 3.0])
+    found = priorities(agent)
+    np.testing.assert_allclose(found[:4], (errors + 1e-6) ** 0.6, rtol=1e-5)
+    assert not found[4:].any()
+
+
+@pytest.mark.parametrize("in_program", [False, True])
+def test_first_priorities_are_those_of_the_learner(in_program):
+    envs = batch(*(Identity(gs.MultiDiscrete([2, 3])) for _ in range(4)))
+    if in_program:
+        envs = compiled.Compiled(functional.CartPole(), 4)
+    agent = make(
+        "apex",
+        envs,
+        discount=0.9,
+        priority_alpha=1.0,
+        replay_ratio=0.0,
+    )
+    for variable in agent.target_network.trainable_variables:
+        variable.assign(variable + 0.1)
+    tools.simulate(envs, agent, 45)
+    slots = np.flatnonzero(found := priorities(agent))
+    assert len(slots) == int(agent.memory.size) >= 4 * 38
+    rows, entries = np.divmod(slots, agent.memory._length)
+    index = tf.constant(entries * 4 + rows, tf.int64)
+    data = agent.prepare(agent.memory.get(index))
+    _, errors = agent.learn({**data, "weight": tf.ones_like(data["reward"])})
+    np.testing.assert_allclose(found[slots], errors, atol=2e-6, rtol=1e-5)
+    assert np.unique(np.round(found[slots], 4)).size > 100
+
+
+class Pays(Endless):
+    """Pays a number at every step; episodes end after 8."""
+
+    def __init__(self, amount):
+        super().__init__(truncate=False, discrete=True)
+        self._amount = amount
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, self._amount * reward, *rest
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 8 * (7 + 8) / 2),
+        ({"ladder_size": 16, "ladder_offset": 8}, 8 * (5 + 6 + 7 + 8) / 4),
+        ({"ladder_size": 10, "ladder_offset": 1}, 8 * (7 + 8) / 2),
+        ({"ladder_size": 16}, None),
+    ],
+)
+def test_score_of_the_greedy_end_of_the_ladder(options, expected):
+    """Raw returns of whole episodes of the last quarter."""
+    envs = batch(*(Pays(amount) for amount in range(1, 9)))
+    agent = make("apex", envs, reward_clip=0.5, replay_ratio=0.0, **options)
+    tools.simulate(envs, agent, 5)
+    assert agent.metrics.result() == {}
+    tools.simulate(envs, agent, 20, reset=True)
+    assert agent.metrics.result().get("greedy_score") == expected
+
+
 # When they learn.
 
 
@@ -324,11 +479,11 @@ def test_replay_ratio_is_exact_for_any_number_of_agents(count, ratio):
     assert agent.updates.numpy() == np.floor(counted * ratio + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+@pytest.mark.parametrize("name", CLASSES)
 def test_evaluation_is_deterministic_and_learns_nothing(name, tmp_path):
-    space = gs.Discrete(2) if name == "dqn" else gs.Box(-2, 1, (1,))
+    space = gs.Discrete(2) if name in DISCRETE else gs.Box(-2, 1, (1,))
     envs = batch(*(Identity(space) for _ in range(4)))
-    agent = make(name, envs)
+    agent = make(name, envs, replay_ratio=0.5)
     tools.simulate(envs, agent, 20)
     before = stored(agent, tmp_path)
     seen = tf.random.stateless_uniform([4, 2], [1, 2], -1.0, 1.0)
@@ -340,16 +495,16 @@ def test_evaluation_is_deterministic_and_learns_nothing(name, tmp_path):
         assert space.contains(np.asarray(action, space.dtype))
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+@pytest.mark.parametrize("name", CLASSES)
 def test_metrics_are_finite_and_declared(name):
-    space = gs.Discrete(2) if name == "dqn" else gs.Box(-2, 1, (1,))
+    space = gs.Discrete(2) if name in DISCRETE else gs.Box(-2, 1, (1,))
     envs = batch(*(Identity(space) for _ in range(4)))
-    agent = make(name, envs, prioritized=True, n_step=3)
+    agent = make(name, envs, prioritized=True, n_step=3, replay_ratio=0.5)
     tools.simulate(envs, agent, 20)
     result = agent.metrics.result()
     assert set(result) == set(agent.metrics.names)
     assert np.isfinite(list(result.values())).all()
-    assert agent._learn.experimental_get_tracing_count() == 1
+    assert agent._run_updates.experimental_get_tracing_count() == 1
 
 
 # Soft actor-critic.
@@ -447,6 +602,7 @@ def test_policy_of_td3_is_delayed():
     ("name", "space", "message"),
     [
         ("dqn", gs.Box(-1, 1, (2,)), "use algorithm sac, td3 or a policy gradient"),
+        ("apex", gs.MultiBinary(2), "use algorithm sac, td3 or a policy gradient"),
         ("sac", gs.Box(-np.inf, np.inf, (2,)), "no floating point Box with finite"),
         ("sac", gs.MultiBinary(2), "use a policy gradient such as ppo"),
         ("td3", gs.Discrete(3), "or dqn for Discrete"),
@@ -476,15 +632,15 @@ def test_impossible_configs_are_refused(changes, message):
 
 
 @pytest.mark.parametrize(
-    "name", ["dqn", "sac", pytest.param("td3", marks=pytest.mark.slow)]
+    "name", ["dqn", "apex", "sac", pytest.param("td3", marks=pytest.mark.slow)]
 )
 def test_resumed_training_is_the_uninterrupted_one(name, tmp_path):
-    space = gs.Discrete(2) if name == "dqn" else gs.Box(-2, 1, (1,))
+    space = gs.Discrete(2) if name in DISCRETE else gs.Box(-2, 1, (1,))
 
     def start(folder, steps):
         envs = batch(*(Identity(space) for _ in range(4)))
-        options = {"prioritized": name == "dqn", "n_step": 2}
-        agent = make(name, envs, **options)
+        options = {"prioritized": name in DISCRETE, "n_step": 2}
+        agent = make(name, envs, replay_ratio=0.5, **options)
         schedule = loop.Schedule(steps, 80, 4)
         checkpoints = checkpoint.Checkpoints(folder)
         runner = loop.Loop(envs, agent, schedule, 0, checkpoints)
@@ -502,6 +658,47 @@ def test_resumed_training_is_the_uninterrupted_one(name, tmp_path):
     assert equal(stored(agent, tmp_path), stored(other, tmp_path))
 
 
+@pytest.mark.slow
+def test_a_large_memory_resumes_exactly(tmp_path, monkeypatch):
+    """With 100,000 transitions, of which the runs overwrite some."""
+    monkeypatch.setattr(checkpoint, "BLOCK_BYTES", 1 << 16)
+
+    def start(folder, steps):
+        envs = batch(*(gymnasium.make("CartPole-v1") for _ in range(50)))
+        agent = make(
+            "dqn",
+            envs,
+            capacity=100_000,
+            start_size=90_000,
+            replay_ratio=0.01,
+            prioritized=True,
+            n_step=3,
+        )
+        schedule = loop.Schedule(steps, 20_000, 50)
+        checkpoints = checkpoint.Checkpoints(folder)
+        runner = loop.Loop(envs, agent, schedule, 0, checkpoints)
+        if checkpoints.names():
+            runner.restore()
+        return agent, runner
+
+    agent, runner = start(tmp_path / "a", 140_000)
+    whole = [x.metrics for x in runner.run() if x.finished]
+    assert int(agent.memory.size) > 95_000
+    assert int(agent.updates) > 300
+    parts = []
+    for steps in (80_000, 120_000, 140_000):
+        _, runner = start(tmp_path / "b", steps)  # This one dies within a phase.
+        for _, report in zip(range(4), runner.run(), strict=False):
+            assert not report.finished
+        assert runner.step % 20_000
+        other, runner = start(tmp_path / "b", steps)
+        parts += [x.metrics for x in runner.run() if x.finished]
+    assert parts == whole
+    assert equal(stored(agent, tmp_path), stored(other, tmp_path))
+    newest = max((tmp_path / "b").glob("step-*"))
+    assert len(list(newest.glob("*.block"))) > 50
+
+
 # Learning.
 
 
@@ -517,6 +714,7 @@ def score(envs, agent, steps):
     [
         ("dqn", gs.Discrete(2, start=3)),
         ("dqn", gs.MultiDiscrete([2, 2])),
+        ("apex", gs.Discrete(2)),
         ("sac", gs.Box(-3, 1, (1,))),
         ("sac", gs.Discrete(2)),
         ("td3", gs.Box(-3, 1, (1,))),
@@ -528,7 +726,7 @@ def test_identity_is_learned(name, space):
     assert score(envs, mock_algorithm.MockAlgorithm(envs.action_space), 50) < gate
     fast = {"type": "adam", "learning_rate": 3e-3}
     options = {"optimizer": fast}
-    if name != "dqn":
+    if name not in DISCRETE:
         options["critic_optimizer"] = fast
     if name == "sac":
         options |= {"temperature_optimizer": fast, "initial_temperature": 0.1}
@@ -586,11 +784,11 @@ def test_value_of_an_endless_reward(name):
 
 
 def test_everything_compiles_to_one_program():
-    for name in ("dqn", "sac"):
-        envs = compiled.Compiled(
-            functional.CartPole() if name == "dqn" else functional.Pendulum(), 4
-        )
-        agent = make(name, envs, prioritized=name == "dqn", jit=True)
+    for name in ("dqn", "apex", "sac"):
+        discrete = name in DISCRETE
+        env = functional.CartPole() if discrete else functional.Pendulum()
+        envs = compiled.Compiled(env, 4)
+        agent = make(name, envs, prioritized=discrete, jit=True, replay_ratio=0.5)
         tools.simulate(envs, agent, 20)
         assert agent.updates.numpy() > 0
         assert np.isfinite(list(agent.metrics.result().values())).all()
@@ -601,11 +799,13 @@ def test_squashed_policy_needs_a_bounded_box():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cartpole_dqn", "pendulum_sac", "pendulum_td3"])
+@pytest.mark.parametrize(
+    "name", ["cartpole_dqn", "cartpole_apex", "pendulum_sac", "pendulum_td3"]
+)
 def test_presets_learn(name):
     config = configs.load(name)
     envs = runs.environments(config)
-    gate = 475 if name == "cartpole_dqn" else -200
+    gate = 475 if name.startswith("cartpole") else -200
     try:
         chance = mock_algorithm.MockAlgorithm(envs.action_space)
         assert score(envs, chance, 500) < gate

@@ -1055,9 +1055,13 @@ def test_other_action_spaces_are_refused():
 def stored(agent, directory):
     """All tensors of a checkpoint by name."""
     name = checkpoint.Checkpoints(directory).save(0, agent.persistent(), {})
-    reader = tf.train.load_checkpoint(str(directory / name / "variables"))
+    readers = [
+        tf.train.load_checkpoint(str(directory / name / file))
+        for file in ("variables", checkpoint.MEMORY)
+    ]
     return {
         key: reader.get_tensor(key)
+        for reader in readers
         for key in reader.get_variable_to_shape_map()
         if key != "_CHECKPOINTABLE_OBJECT_GRAPH"
     }

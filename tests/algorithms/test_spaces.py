@@ -1,4 +1,4 @@
-"""PPO on all spaces, on all backends that step environments of the user."""
+"""PPO and IMPALA on all spaces, on all backends that step environments of the user."""
 
 import functools
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import tools
-from agents.algorithms import ppo
+from agents.algorithms import impala, ppo
 from agents.environments import make
 from agents.networks import presets
 
@@ -68,16 +68,18 @@ def batch(backend, *spaces):
     return make.batch(Sampled, 4, backend, 2, kwargs=kwargs)
 
 
-def train(backend, observation_space, action_space):
+def train(backend, observation_space, action_space, name="ppo"):
     """Two updates; returns the algorithm."""
     envs = tools.InGraphBatchEnv(batch(backend, observation_space, action_space))
     network = presets.NetworkConfig(convolutions=((4, 4, 4),), layers=(8,))
-    config = ppo.Config(
-        memory="unrolls", unroll_length=4, epochs=1, jit=False, network=network
-    )
-    agent = ppo.PPO(observation_space, action_space, 4, 3, config)
+    options = {"unroll_length": 4, "jit": False, "network": network}
+    if name == "ppo":
+        cls, config = ppo.PPO, ppo.Config(memory="unrolls", epochs=1, **options)
+    else:
+        cls, config = impala.IMPALA, impala.Config(queue_size=1, **options)
+    agent = cls(observation_space, action_space, 4, 3, config)
     try:
-        tools.simulate(envs, agent, 8)
+        tools.simulate(envs, agent, 8 if name == "ppo" else 12)
         result = tools.simulate(envs, agent, 3, training=False, reset=True)
     finally:
         envs.close()
@@ -104,6 +106,24 @@ def test_every_space_is_observed_and_acted_in(backend, name):
     metrics = agent.metrics.result()
     for key in ("policy_loss", "value_loss", "entropy", "kl"):
         assert np.isfinite(metrics[key])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nested", *(pytest.param(x, marks=pytest.mark.slow) for x in list(SPACES)[:-1])],
+)
+def test_every_space_is_observed_and_acted_in_by_impala(name):
+    agent = train("serial", SPACES[name], SPACES[name], "impala")
+    assert agent.updates.numpy() == 2
+    assert np.isfinite(list(agent.metrics.result().values())).all()
+
+
+def test_impala_learns_from_images_in_its_queue():
+    agent = train("vector", IMAGES, SPACES["discrete"], "impala")
+    data, _ = agent.memory.oldest()
+    for key in ("observation", "next_observation"):
+        assert data[key]["camera"].dtype == tf.uint8
+        assert data[key]["camera"].numpy().max() > 200
 
 
 @pytest.mark.parametrize(

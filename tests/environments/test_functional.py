@@ -121,6 +121,26 @@ def test_grid_world():
     np.testing.assert_allclose(reward, [1, -0.01])
 
 
+def test_recall():
+    env = functional.Recall()
+    state = env.initial(400, SEED)
+    cue = state[:, 1].numpy()
+    np.testing.assert_allclose(np.bincount(cue), [100] * 4, atol=35)
+    action = tf.constant(np.arange(400) % 4)
+    for time in range(10):
+        seen = env.observation(state).numpy()
+        expected = np.eye(4)[cue] if time == 0 else np.zeros([400, 4])
+        np.testing.assert_array_equal(seen[:, :4], expected)
+        np.testing.assert_array_equal(seen[:, 4], float(time == 9))
+        assert not env.terminal(state).numpy().any()
+        following = env.transition(state, action, SEED)
+        reward = env.reward(state, action, following).numpy()
+        state = following
+        assert (reward == 0).all() or time == 9
+    assert env.terminal(state).numpy().all()
+    np.testing.assert_array_equal(reward, cue == np.arange(400) % 4)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_all_fit_their_spaces(name):
     env = getattr(functional, name)()

@@ -64,6 +64,20 @@ def test_new_entries_have_the_largest_priority_so_far_and_alpha_applies_once():
     assert priorities(selector, 4).tolist() == [2, 1, 0, 5]
 
 
+def test_new_entries_can_have_their_own_priority():
+    none = 6
+    selector = make(6, alpha=0.5)
+    given = tf.constant([3.0, 7.0, 0.5], tf.float64)
+    selector.change(ints(4, none, 1), ints(), given)
+    assert priorities(selector, 7).tolist() == [0, 0.5, 0, 0, 3, 0, 0]
+    insert(selector, ints(0))  # Those of no entry do not count.
+    assert priorities(selector, 2).tolist() == [3, 0.5]
+    selector.change(ints(2), ints(4, 5), tf.constant([1.0], tf.float64))
+    assert priorities(selector, 6).tolist() == [3, 0.5, 1, 0, 0, 0]
+    assert selector.total.numpy() == 4.5
+    assert selector.size.numpy() == 3
+
+
 def test_what_is_no_member_or_no_entry_changes_nothing():
     none = 5
     selector = make(5)

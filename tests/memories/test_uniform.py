@@ -59,6 +59,14 @@ def test_what_is_no_member_or_no_entry_changes_nothing():
     assert selector.size.numpy() == 1
 
 
+def test_priorities_tell_members():
+    selector = make(4)
+    selector.change(ints(3, 4, 1), ints(), tf.constant([5.0, 6.0, 7.0], tf.float64))
+    assert selector.priorities(tf.range(5)).numpy().tolist() == [0, 1, 0, 1, 0]
+    remove(selector, ints(3))
+    assert selector.priorities(ints(1, 3)).numpy().tolist() == [1, 0]
+
+
 def test_all_can_leave_and_return():
     selector = make(5)
     for _ in range(3):

@@ -47,6 +47,7 @@ def test_sequences_equal_step_by_step(name, action):
     state = start = network.initial_state(2)
     sequence = network.policy(x, start, first)
     sequence_value = network.value(x, start, first)
+    together, value_together, states = network.sequence(x, start, first)
     for step in range(7):
         kept = 1.0 - tf.cast(first[:, step, None], tf.float32)
         state = tf.nest.map_structure(lambda s, k=kept: s * k, state)
@@ -54,7 +55,13 @@ def test_sequences_equal_step_by_step(name, action):
         assert set(sequence) == set(parameters)
         for key, expected in parameters.items():
             np.testing.assert_allclose(sequence[key][:, step], expected, atol=1e-5)
+            np.testing.assert_allclose(together[key][:, step], expected, atol=1e-5)
         np.testing.assert_allclose(sequence_value[:, step], value, atol=1e-5)
+        np.testing.assert_allclose(value_together[:, step], value, atol=1e-5)
+        after = tf.nest.map_structure(lambda x, t=step: x[:, t], states)
+        tf.nest.map_structure(
+            lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), after, state
+        )
     assert value.shape == (2,)
 
 

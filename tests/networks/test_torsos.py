@@ -78,6 +78,65 @@ def test_convolutions_equal_layers_applied_by_hand(dtype):
     np.testing.assert_allclose(encode(torso, image), x, rtol=1e-4, atol=1e-3)
 
 
+def test_residual_sections_equal_layers_applied_by_hand():
+    """Espeholt et al. (2018), figure 3: twice a section, then a dense layer."""
+    torso = make(
+        gs.Box(-1, 1, (9, 8, 2)), residual=(4, 3), layers=(6,), activation="relu"
+    )
+    image = random(3, 9, 8, 2, seed=1)
+    encode(torso, image)
+    randomized(torso)
+    variables = iter(torso.trainable_variables)
+
+    def convolution(x):
+        return tf.nn.conv2d(x, next(variables), 1, "SAME") + next(variables)
+
+    x = image
+    for _ in range(2):
+        x = tf.nn.max_pool2d(convolution(x), 3, 2, "SAME")
+        for _ in range(2):
+            x += convolution(tf.nn.relu(convolution(tf.nn.relu(x))))
+    assert x.shape == (3, 3, 2, 3)
+    x = tf.reshape(tf.nn.relu(x), [3, -1])
+    x = tf.nn.relu(x @ next(variables) + next(variables))
+    assert next(variables, None) is None
+    np.testing.assert_allclose(encode(torso, image), x, rtol=1e-4, atol=1e-3)
+
+
+def test_convolutions_of_residual_sections_differ():
+    torso = make(gs.Box(-1, 1, (8, 8, 4)), residual=(4, 4))
+    encode(torso, random(1, 8, 8, 4))
+    kernels = [v.numpy() for v in torso.trainable_variables if v.ndim == 4]
+    assert len(kernels) == 10
+    assert len({kernel.tobytes() for kernel in kernels}) == 10
+
+
+def test_deep_network_of_the_paper():
+    """15 convolutions with 16, 32 and 32 filters, 84 pixels halved thrice to 11."""
+    config = NetworkConfig.preset("residual_lstm")
+    torso = torsos.Torso(gs.Box(0, 255, (84, 84, 4), np.uint8), config, 0)
+    state = torso.initial_state(2)
+    assert [x.shape for x in state] == [(2, 256)] * 2
+    features, _ = torso.step(tf.zeros([2, 84, 84, 4], tf.uint8), state)
+    assert features.shape == (2, 256)
+    shapes = [tuple(v.shape) for v in torso.trainable_variables if v.ndim > 1]
+    sections = ((4, 16), (16, 32), (32, 32))
+    expected = [
+        (3, 3, first if index == 0 else filters, filters)
+        for first, filters in sections
+        for index in range(5)
+    ]
+    assert shapes[:15] == expected
+    assert shapes[15:] == [(11 * 11 * 32, 256), (256, 1024), (256, 1024)]
+    forward = NetworkConfig.preset("residual")
+    assert (forward.recurrent, forward.residual) == ("", (16, 32, 32))
+
+
+def test_images_go_through_convolutions_or_residual_sections():
+    with pytest.raises(ValueError, match="convolutions or residual, not both"):
+        NetworkConfig(convolutions=((2, 4, 4),), residual=(2,))
+
+
 def test_vectors_go_around_the_convolutions():
     space = gs.Dict({"image": gs.Box(0, 255, (8, 8, 1), np.uint8), "x": VECTOR})
     torso = make(space, convolutions=((2, 4, 4),))

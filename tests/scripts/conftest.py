@@ -81,6 +81,7 @@ def call(monkeypatch, capsys):
     from agents.scripts import runs
 
     monkeypatch.setattr(runs, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(runs, "use_threads", lambda config: None)
     monkeypatch.syspath_prepend(str(HERE))
 
     def function(script, *arguments):
@@ -93,14 +94,14 @@ def call(monkeypatch, capsys):
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
-    """Make a run by the settings that differ from `debug`, with new weights."""
+    """Make a run by what differs from a config, with new weights."""
     monkeypatch.syspath_prepend(str(HERE))
 
-    def function(*overrides):
+    def function(*overrides, name="debug"):
         from agents.scripts import configs, runs, train
         from agents.tools import checkpoint
 
-        config = configs.load("debug", overrides)
+        config = configs.load(name, overrides)
         agent = runs.algorithm(config, runs.describe(config))
         train.prepare(tmp_path / "fresh", config)
         checkpoints = checkpoint.Checkpoints(tmp_path / "fresh" / "checkpoints")

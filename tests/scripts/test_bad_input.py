@@ -65,6 +65,9 @@ def refused(answer):
             "'algorithm.value_optimizer' has an optimizer that needs 'kl'",
         ),
         (["--set", "algorithm.network=tiny"], "tiny"),
+        (["--set", "devices.replicas=2"], "'devices.replicas' is 2, but of devices"),
+        (["--set", "devices.memory=GPU:7"], "is 'GPU:7', but there is only CPU:0"),
+        (["--set", "devices.environment=GPU:0"], "environments run on the processor"),
         (["--set", "environment.backend=worker"], "did you mean 'workers'?"),
         (["--set", "environment.id=CartPol-v1"], "did you mean CartPole-v1"),
         (
@@ -174,6 +177,15 @@ def test_log_directory_that_cannot_be_written(call, tmp_path, trained):
         (tmp_path / "directory").mkdir(mode=0o555)
         arguments = ["--config", "debug", "--logdir", tmp_path / "directory"]
         assert "cannot write to" in refused(call(train, *arguments))
+
+
+@pytest.mark.usefixtures("no_process")
+def test_replay_memory_that_does_not_fit(call, tmp_path):
+    arguments = ["--config", "cartpole_dqn", "--logdir", tmp_path, "--quiet"]
+    change = ["--set", "algorithm.capacity=1000000000000"]
+    line = refused(call(train, *arguments, *change))
+    assert "a replay memory of 1000000000000 transitions needs" in line
+    assert "are free; reduce its capacity." in line
 
 
 @pytest.mark.usefixtures("no_process")

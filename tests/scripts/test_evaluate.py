@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 
 from agents.scripts import configs, evaluate, runs
+from agents.tools import config as config_
 from agents.tools import loop
 
 KEYS = ["episodes", "mean_return", "std_return", "mean_length", "step"]
@@ -71,6 +72,21 @@ def test_policy_is_frozen(trained, tmp_path, monkeypatch, call):
                 np.testing.assert_array_equal(a, b)
     after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert after == before
+
+
+def test_replay_memory_is_neither_made_nor_read(fresh, call):
+    """Nor does the number of agents matter, of which the memory has a share each."""
+    settings = "environment.backend=serial", "environment.num_agents=4"
+    run = fresh(*settings, "algorithm.n_step=3", name="cartpole_dqn")
+    (path,) = (run / "checkpoints").iterdir()
+    for file in path.glob("memory.*"):
+        file.unlink()
+    values = config_.load(run / "config.yaml")
+    values["algorithm"]["capacity"] = 10**15
+    config_.dump(values, run / "config.yaml")
+    for episodes in (1, 3, 6):
+        arguments = ["--logdir", run, "--num_episodes", episodes]
+        assert result(call(evaluate, *arguments))["episodes"] == episodes
 
 
 def test_every_row_contributes_its_first_episodes():

@@ -19,6 +19,14 @@ RUNS = {
         *("--config", "pendulum", "--set", "environment.num_agents=10"),
         *("--set", "train.steps=40000", "--set", "train.eval_every=4000"),
     ],
+    "dqn": [
+        *("--config", "cartpole_dqn", "--set", "environment.num_agents=30"),
+        *("--set", "environment.max_length=50", "--set", "train.eval_episodes=30"),
+        *("--set", "algorithm.capacity=270000", "--set", "algorithm.start_size=240000"),
+        *("--set", "algorithm.prioritized=true", "--set", "algorithm.epsilon=1.0"),
+        *("--set", "algorithm.replay_ratio=0.01"),
+        *("--set", "train.steps=300000", "--set", "train.eval_every=15000"),
+    ],
     "cheetah": [
         *("--config", "cheetah", "--set", "environment.num_agents=10"),
         *("--set", "environment.max_length=200", "--set", "train.eval_episodes=10"),
@@ -42,9 +50,15 @@ def lines(run):
 def variables(run):
     """All variables of the newest checkpoint; padding of episodes is zero."""
     newest = max((run / "checkpoints").glob("step-*"))
-    reader = tf.train.load_checkpoint(str(newest / "variables"))
-    names = reader.get_variable_to_shape_map()
-    values = {name: reader.get_tensor(name) for name in sorted(names)}
+    values = {}
+    for file in ("variables", "memory"):
+        reader = tf.train.load_checkpoint(str(newest / file))
+        names = reader.get_variable_to_shape_map().keys()
+        for name in sorted(names - {"_CHECKPOINTABLE_OBJECT_GRAPH"}):
+            values[name] = reader.get_tensor(name)
+    for name, entry in json.loads((newest / "blocks.json").read_text()).items():
+        data = b"".join((newest / block).read_bytes() for block in entry["blocks"])
+        values[name] = np.frombuffer(data, np.uint8)
     suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
     lengths = values.get(f"memory/finished/lengths{suffix}")
     for name, value in values.items():
@@ -96,6 +110,7 @@ def stop(script, run, number):
         "cartpole",
         pytest.param("pendulum", marks=pytest.mark.slow),
         pytest.param("cheetah", marks=pytest.mark.slow),
+        pytest.param("dqn", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_run_ends_as_if_it_was_not(start, tmp_path, name):

@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from agents.scripts import configs, train
+from agents.memories import replay
+from agents.scripts import configs, runs, train
 from agents.tools import config as config_
 
 
@@ -45,6 +46,22 @@ def test_output_shows_progress_and_the_next_commands(trained):
     ):
         assert any(line.endswith(command) for line in lines)
     assert sum("steps/s  return" in line for line in lines) == 4
+
+
+def test_size_of_the_replay_memory_is_said_before_it_is_taken(
+    call, tmp_path, monkeypatch
+):
+    def allocate(structure, entries):
+        raise runs.RunError("It is taken now.")
+
+    monkeypatch.setattr(replay, "_allocate", allocate)
+    arguments = ["--config", "cartpole_dqn", "--set", "algorithm.capacity=1000000"]
+    for quiet in (False, True):
+        options = ["--logdir", tmp_path / str(quiet), *["--quiet"] * quiet]
+        code, output, errors = call(train, *arguments, *options)
+        assert (code, errors) == (2, "error: It is taken now.\n")
+        assert quiet or output.splitlines()[2:] == ["replay memory of 0.04 GB"]
+        assert not quiet or output == ""
 
 
 def test_reports(trained):

@@ -3,19 +3,30 @@
 import json
 import os
 import pathlib
-import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from agents.tools import checkpoint
 
-ROOT = pathlib.Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(checkpoint, "BLOCK_BYTES", 64)
 
 
 class Killed(BaseException):
@@ -27,7 +38,7 @@ class Crash:
 
     def __init__(self, monkeypatch):
         self.remaining = None
-        for name in ("rename", "mkdir", "unlink", "rmdir"):
+        for name in ("rename", "mkdir", "unlink", "rmdir", "link", "fsync"):
             monkeypatch.setattr(os, name, self._wrap(getattr(os, name)))
 
     def _wrap(self, function):
@@ -45,7 +56,9 @@ def trackables(value=0.0, size=3):
     module = tf.Module()
     module.weights = tf.Variable(tf.fill([size], float(value)))
     module.count = tf.Variable(int(value), dtype=tf.int64)
-    return {"module": module}
+    rows = tf.range(size)[:, tf.newaxis] % 4 + int(value) // 2
+    table = tf.Variable(tf.tile(rows, [1, 16]))  # A block for each row.
+    return {"module": module, "memory": {"tables": [table]}}
 
 
 def save(checkpoints, step, value, **state):
@@ -59,6 +72,8 @@ def load(directory, name=None):
     weights = loaded["module"].weights.numpy()
     assert (weights == state["value"]).all()
     assert loaded["module"].count.numpy() == state["value"]
+    expected = trackables(state["value"])["memory"]["tables"][0]
+    np.testing.assert_array_equal(loaded["memory"]["tables"][0], expected)
     return state["value"]
 
 
@@ -155,18 +170,30 @@ def test_network_of_another_shape_is_refused_in_one_line(tmp_path):
         assert "does not fit this config" in text
 
 
-@pytest.mark.parametrize("damage", ["state", "index", "data", "text"])
-def test_damaged_checkpoints_are_refused_in_one_line(tmp_path, damage):
+@pytest.mark.parametrize(
+    "file",
+    [
+        "state.json",
+        "blocks.json",
+        "variables.index",
+        "variables.data-00000-of-00001",
+        "memory.index",
+    ],
+)
+@pytest.mark.parametrize("missing", [True, False])
+def test_damaged_checkpoints_are_refused_in_one_line(tmp_path, file, missing):
     checkpoints = checkpoint.Checkpoints(tmp_path)
-    path = tmp_path / save(checkpoints, 1, 1)
-    if damage == "state":
-        (path / "state.json").unlink()
-    elif damage == "text":
-        (path / "state.json").write_text('{"step')
-    else:
-        file = next(file for file in path.iterdir() if damage in file.name)
-        file.write_bytes(file.read_bytes()[:10])
+    file = tmp_path / save(checkpoints, 1, 1) / file
+    damage(file, missing)
     one_line(checkpoints.restore, trackables())
+
+
+def damage(file, missing):
+    """Remove a file, or its end."""
+    if missing:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:10])
 
 
 def test_what_is_left_of_unfinished_checkpoints_is_ignored_and_removed(tmp_path):
@@ -217,54 +244,386 @@ def test_crash_at_any_point_leaves_the_last_complete_checkpoint(
     assert points > 5
 
 
-PROGRAM = """
+# Large variables.
+
+
+def blocks(path):
+    """Block files of a checkpoint: name to inode."""
+    return {file.name: file.stat().st_ino for file in path.glob("*.block")}
+
+
+def test_only_blocks_that_changed_are_written(tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    table = tf.Variable(tf.tile(tf.range(100)[:, tf.newaxis], [1, 4]))  # 4 per block
+    number = tf.Variable(0)
+    saved = {"memory": {"table": table, "number": number}}
+    first = tmp_path / checkpoints.save(1, saved, {})
+    assert len(blocks(first)) == 25
+    assert sum(x.stat().st_size for x in first.glob("*.block")) == 1600
+    assert (first / "memory.data-00000-of-00001").stat().st_size < 1600
+    table.scatter_nd_update([[2], [3], [51]], tf.fill([3, 4], -1))
+    number.assign_add(1)
+    second = tmp_path / checkpoints.save(2, saved, {})
+    old, new = blocks(first), blocks(second)
+    assert len(new) == 25
+    assert len(set(new.values()) - set(old.values())) == 2
+    third = tmp_path / checkpoints.save(3, saved, {})
+    assert blocks(third) == new
+    shutil.rmtree(first)
+    shutil.rmtree(third)
+    copy = shutil.copytree(second, tmp_path / "step-9")
+    shutil.rmtree(second)
+    table.assign(tf.zeros_like(table))
+    number.assign(0)
+    checkpoints.restore(saved, copy.name)
+    expected = np.arange(100)
+    expected[[2, 3, 51]] = -1
+    np.testing.assert_array_equal(table, np.tile(expected[:, None], 4))
+    assert number.numpy() == 1
+
+
+def test_checkpoints_do_not_need_each_other(tmp_path):
+    for kept in range(4):
+        checkpoints = checkpoint.Checkpoints(tmp_path / str(kept))
+        names = [save(checkpoints, step, step) for step in range(4)]
+        for name in names[:kept] + names[kept + 1 :]:
+            shutil.rmtree(tmp_path / str(kept) / name)
+        assert load(tmp_path / str(kept)) == kept
+
+
+def test_equal_blocks_are_one_file(tmp_path):
+    table = tf.Variable(tf.zeros([1000, 16]))
+    other = tf.Variable(tf.zeros([16, 1000], tf.int16))
+    path = tmp_path / "step-000000000001"
+    checkpoint.Checkpoints(tmp_path).save(1, {"a": table, "b": other}, {})
+    assert sorted(x.stat().st_size for x in path.glob("*.block")) == [64, 2000]
+
+
+def test_file_systems_without_links(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fail)
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    paths = [tmp_path / save(checkpoints, step, 1) for step in range(3)]
+    assert len({x for path in paths for x in blocks(path).values()}) == 3 * 3
+    shutil.rmtree(paths[0])
+    shutil.rmtree(paths[2])
+    assert load(tmp_path) == 1
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_damaged_blocks_are_refused_and_not_linked(tmp_path, missing):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    path = tmp_path / save(checkpoints, 1, 1)
+    file = sorted(path.glob("*.block"))[1]
+    damage(file, missing)
+    text = one_line(checkpoints.restore, trackables())
+    assert text == (
+        f"checkpoint {path} is damaged: {file.name} is missing or has changed; "
+        "delete the checkpoint to go on from the one before."
+    )
+    save(checkpoints, 2, 1)
+    assert load(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"memory": {"tables": [tf.zeros([8, 16], tf.int32)]}},
+            "memory/tables/0 is int32 [3, 16] there, but int32 [8, 16] here.",
+        ),
+        (
+            {"memory": {"tables": [tf.zeros([3, 16])]}},
+            "memory/tables/0 is int32 [3, 16] there, but float32 [3, 16] here.",
+        ),
+        (
+            {"memory": {"tables": [tf.zeros([16])]}},
+            "memory/tables/0 is int32 [3, 16] there, but small or missing here.",
+        ),
+        (
+            {"more": tf.zeros([3, 16])},
+            "more is small or missing there, but float32 [3, 16] here.",
+        ),
+    ],
+)
+def test_large_variables_of_another_model_are_refused(tmp_path, change, text):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    path = tmp_path / save(checkpoints, 1, 1)
+    change = tf.nest.map_structure(tf.Variable, change)
+    message = one_line(checkpoints.restore, trackables() | change)
+    assert message == f"checkpoint {path} does not fit this config: {text}"
+
+
+DTYPES = (
+    *(tf.bool, tf.uint8, tf.int8, tf.uint16, tf.int32, tf.int64, tf.uint64),
+    *(tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64),
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda x: x.name)
+def test_large_variables_of_all_types_are_restored_bit_for_bit(tmp_path, dtype):
+    generator = np.random.default_rng(0)
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    for step, shape in enumerate(([200], [101, 3], [5, 7, 11], [1, 300], [300, 1])):
+        count = int(np.prod(shape)) * dtype.size
+        raw = generator.integers(0, 2 if dtype == tf.bool else 256, count, np.uint8)
+        variable = tf.Variable(raw.view(dtype.as_numpy_dtype).reshape(shape))
+        checkpoints.save(step, {"x": {"y": variable}}, {})
+        other = tf.Variable(tf.zeros(shape, dtype))
+        checkpoints.restore({"x": {"y": other}})
+        assert other.numpy().tobytes() == raw.tobytes()
+
+
+def test_names_are_those_of_any_nesting(tmp_path):
+    def create(value):
+        module = tf.Module()  # Which wraps structures.
+        module.parts = {
+            "list": [tf.Variable(tf.fill([50], value)), tf.Variable(value)],
+            "tuple": (tf.Variable(value), tf.Variable(tf.fill([60], value))),
+            "empty": [],
+        }
+        return module.parts
+
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    path = tmp_path / checkpoints.save(1, {"a": create(3.0)}, {})
+    index = json.loads((path / "blocks.json").read_text())
+    assert list(index) == ["a/list/0", "a/tuple/1"]
+    suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
+    names = dict(tf.train.list_variables(str(path / "variables")))
+    assert {f"a/list/1{suffix}", f"a/tuple/0{suffix}"} < set(names)
+    other = create(0.0)
+    checkpoints.restore({"a": other})
+    for variable in tf.nest.flatten(other):
+        assert (variable.numpy() == 3).all()
+
+
+def test_rest_is_restored_without_the_memory(tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    path = tmp_path / save(checkpoints, 1, 7)
+    for file in (*path.glob("*.block"), *path.glob("memory.*")):
+        file.unlink()
+    agent = trackables(0)
+    agent["memory"] = {"tables": [tf.Variable(tf.fill([5], 9))], "more": tf.Variable(9)}
+    assert checkpoints.restore(agent, memory=False) == {"value": 7}
+    assert (agent["module"].weights.numpy() == 7).all()
+    assert (agent["memory"]["tables"][0].numpy() == 9).all()
+    del agent["memory"]
+    assert checkpoints.restore(agent, memory=False) == {"value": 7}
+    one_line(checkpoints.restore, agent)
+
+
+@pytest.mark.parametrize("case", ["shape", "missing", "additional", "large"])
+def test_rest_is_as_strict_without_the_memory(tmp_path, case):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    agent = trackables(1)
+    agent["large"] = tf.Variable(tf.zeros([50]))
+    checkpoints.save(1, agent, {})
+    if case == "shape":
+        agent["module"] = trackables(size=4)["module"]
+    elif case == "missing":
+        del agent["module"].count
+    elif case == "additional":
+        agent["more"] = tf.Variable(0.0)
+    else:
+        del agent["large"]
+    text = one_line(lambda: checkpoints.restore(agent, memory=False))
+    assert "step-000000000001 does not fit this config" in text
+
+
+MEMORY = """
+import json
+import pathlib
 import sys
 import tensorflow as tf
 from agents.tools import checkpoint
-checkpoints = checkpoint.Checkpoints(sys.argv[1], keep=2)
-module = tf.Module()
-module.weights = tf.Variable(tf.zeros([3]))
-module.count = tf.Variable(0, dtype=tf.int64)
-value = 0
-while True:
-    value += 1
-    module.weights.assign(tf.fill([3], float(value)))
-    module.count.assign(value)
-    checkpoints.save(value // 2, {"module": module}, {"value": value})
-    print(value, flush=True)
+
+
+def megabytes(name):
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.split(name)[1].split()[0]) // 1024
+
+
+def peak(function):
+    before = megabytes("VmRSS:")
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # Forget the peak so far.
+    function()
+    return megabytes("VmHWM:") - before
+
+
+def change():
+    "Write one row as a replay memory does: in place, unless someone has the value."
+    table.scatter_update(tf.IndexedSlices(tf.ones([1, 512], tf.uint64), [7]))
+
+
+checkpoints = checkpoint.Checkpoints(sys.argv[1])
+table = tf.Variable(tf.zeros([1 << 16, 512], tf.uint64))
+for row in range(0, 1 << 16, 64):
+    values = tf.fill([64, 512], tf.cast(row, tf.uint64))
+    table.scatter_update(tf.IndexedSlices(values, row + tf.range(64)))
+saved = {"memory": [table]}
+peaks = [
+    peak(lambda: checkpoints.save(1, saved, {})),
+    peak(change),
+    peak(lambda: checkpoints.restore(saved)),
+    peak(change),
+    peak(lambda: checkpoints.save(2, saved, {})),
+    peak(change),
+    peak(lambda: table.read_value()),  # Which makes a copy.
+]
+print(json.dumps(peaks))
 """
 
 
-def test_kill_while_saving_leaves_the_last_complete_checkpoint(tmp_path):
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(tmp_path / str(i))],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for i in range(2)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_no_second_copy_is_held(tmp_path):
+    """In a process of its own, which has no free memory that copies could reuse."""
+    program = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *peaks, copy = json.loads(program.stdout)
+    assert len(list((tmp_path / "step-000000000001").glob("*.block"))) == 64
+    assert copy > 250
+    assert max(peaks) < 32, peaks
+
+
+def test_variables_stay_as_dense_as_they_were(tmp_path):
+    """What is read often would be copied each time after it was changed in parts."""
+    dense = tf.Variable(tf.ones([100]))
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    checkpoints.save(1, {"x": dense}, {})
+    checkpoints.restore({"x": dense})
+    read = [np.asarray(memoryview(dense.read_value())) for _ in range(2)]
+    assert np.shares_memory(*read)
+
+
+# Layers of Keras.
+
+
+def layers(seed):
+    """Layers in all the places of a mapping, with variables of all kinds."""
+    parts = [
+        keras.layers.Dense(3, kernel_initializer=keras.initializers.GlorotNormal(seed)),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.5, seed=seed),
     ]
+    for layer in parts:
+        layer.build([None, 3])
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    return {"layer": parts[0], "parts": parts[1:], "nested": {"model": (model,)}}
+
+
+def variables_of(tree):
+    found = (tree["layer"], *tree["parts"], *tree["nested"]["model"])
+    return [variable for layer in found for variable in layer.variables]
+
+
+def test_layers_stand_for_all_their_variables(tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    saved, other = layers(1), layers(2)
+    for number, variable in enumerate(variables_of(saved)):
+        variable.assign(np.full(variable.shape, number + 1))
+    checkpoints.save(1, saved, {})
+    before = [x.numpy() for x in variables_of(saved)]
+    assert len(before) == 2 + 4 + 1 + 2
+    checkpoints.restore(other)
+    for ours, theirs in zip(variables_of(other), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    del other["parts"][1]
+    assert "does not fit" in one_line(checkpoints.restore, other)
+
+
+# Real kills.
+
+
+PROGRAM = """
+import os
+import sys
+import tensorflow as tf
+from agents.tools import checkpoint
+
+checkpoint.BLOCK_BYTES = 1 << 14
+
+
+def work(directory):
+    checkpoints = checkpoint.Checkpoints(directory, keep=2)
+    ring = tf.Variable(tf.zeros([64, 4096], tf.int32))
+    filled = tf.Variable(tf.zeros([16, 4096], tf.int32))
+    count = tf.Variable(0, dtype=tf.int64)
+    saved = {"count": count, "memory": {"ring": ring, "filled": filled}}
+    value = checkpoints.restore(saved)["value"] if checkpoints.names() else 0
+    print(os.getpid(), flush=True)
+    while True:
+        value += 1
+        count.assign(value)
+        ring.scatter_nd_update([[value % 64]], tf.fill([1, 4096], value))
+        filled.assign(tf.fill([16, 4096], value) + tf.range(16)[:, None])
+        checkpoints.save(value // 2, saved, {"value": value})
+        print(value, flush=True)
+
+
+while sys.stdin.readline():
+    child = os.fork()  # Of a process that has imported TensorFlow but not used it.
+    if not child:
+        work(sys.argv[1])
+    os.waitpid(child, 0)
+    print("killed", flush=True)
+"""
+
+
+def load_ring(directory):
+    """Value of the newest checkpoint, which all of its variables must agree on."""
+    ring = tf.Variable(tf.zeros([64, 4096], tf.int32))
+    filled = tf.Variable(tf.zeros([16, 4096], tf.int32))
+    count = tf.Variable(0, dtype=tf.int64)
+    loaded = {"count": count, "memory": {"ring": ring, "filled": filled}}
+    value = checkpoint.Checkpoints(directory).restore(loaded)["value"]
+    assert count.numpy() == value
+    rows = value - (value - np.arange(64)) % 64
+    expected = np.broadcast_to(np.maximum(rows, 0)[:, None], [64, 4096])
+    np.testing.assert_array_equal(ring, expected)
+    expected = np.broadcast_to(value + np.arange(16)[:, None], [16, 4096])
+    np.testing.assert_array_equal(filled, expected)
+    return value
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_kill_at_any_moment_of_a_save_leaves_the_last_complete_checkpoint(
+    tmp_path, kills
+):
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    unfinished = 0
     try:
-        for i, child in enumerate(children):
-            for _ in range(20):
-                assert child.stdout.readline()
-            time.sleep(random.uniform(0, 0.02))
-            child.send_signal(signal.SIGKILL)
-            *_, complete = child.stdout.read().split() or ["20"]
-            assert load(tmp_path / str(i)) >= int(complete)
+        for number in range(kills):
+            print(file=program.stdin, flush=True)
+            child = int(program.stdout.readline())
+            complete, times = [], []
+            for _ in range(5):
+                complete.append(program.stdout.readline())
+                times.append(time.monotonic())
+            duration = (times[-1] - times[1]) / 3  # Of one save.
+            time.sleep(duration * (number + 0.5) / kills)
+            os.kill(child, signal.SIGKILL)
+            complete += iter(program.stdout.readline, "killed\n")
+            unfinished += bool(list(tmp_path.glob(".writing-*")))
+            assert load_ring(tmp_path) - int(complete[-1]) in (0, 1)
     finally:
-        for child in children:
-            child.kill()
-            child.wait()
-            child.stdout.close()
+        os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
+    assert unfinished >= kills / 4, unfinished
 
 
 def test_state_is_plain_json(tmp_path):

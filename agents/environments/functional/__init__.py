@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "GridWorld": "grid_world",
         "MountainCar": "mountain_car",
         "Pendulum": "pendulum",
+        "Recall": "recall",
     },
 )
 

@@ -1,0 +1,158 @@
+"""Ray: started on this machine or found elsewhere, and what it has to offer."""
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+
+TIMEOUT = 10.0
+"""Seconds in which a cluster must answer."""
+
+
+class DistributedError(ValueError):
+    """Something that cannot run on Ray as asked, in one line."""
+
+
+class WorkerError(RuntimeError):
+    """What ran on Ray failed there; the text says what is known of it."""
+
+
+def require_ray() -> None:
+    """Make sure that Ray is installed, and choose how it behaves."""
+    quiet = {
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Actors hide GPUs themselves.
+        "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # It prints of every process that died.
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    for name, value in quiet.items():  # Ray reads them when it is imported.
+        os.environ.setdefault(name, value)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            import ray  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise DistributedError(
+            "the executor ray needs Ray, which is not installed; "
+            "pip install 'agents[ray]'."
+        ) from None
+
+
+def share(num_agents: int, num_workers: int | None, free: int, where: str) -> list[int]:
+    """Rows of each worker, as equal as possible; by default one worker per free CPU.
+
+    Raises:
+      DistributedError: if there are not as many CPUs, or agents, as workers.
+    """
+    if num_workers is None:
+        num_workers = min(free, num_agents)
+    if num_workers < 1:
+        raise DistributedError(
+            f"--num_workers must be positive, got {num_workers}; "
+            f"{free} CPUs are free {where}."
+        )
+    if num_workers > free:
+        raise DistributedError(
+            f"{num_workers} workers need a CPU each, but {free} are free {where}; "
+            "lower --num_workers."
+        )
+    if num_workers > num_agents:
+        raise DistributedError(
+            f"{num_workers} workers cannot share {num_agents} agents; lower "
+            "--num_workers, or raise environment.num_agents."
+        )
+    each, more = divmod(num_agents, num_workers)
+    return [each + (index < more) for index in range(num_workers)]
+
+
+@contextlib.contextmanager
+def connected(
+    address: str | None, num_workers: int | None, num_agents: int
+) -> Iterator[list[int]]:
+    """Ray while the context is open, and the rows of each worker.
+
+    Without an address Ray is started on this machine, and ended with the context or
+    this process, unless the process is connected to one already.
+
+    Raises:
+      DistributedError: if no cluster answers, or it has not as many free CPUs.
+    """
+    require_ray()
+    import ray
+
+    if ray.is_initialized():
+        yield share(num_agents, num_workers, free_cpus(), "on the cluster")
+        return
+    if address is None:
+        free = len(os.sched_getaffinity(0))
+        share(num_agents, num_workers, free, "on this machine")  # Before it starts.
+    elif address != "auto":  # That one Ray itself finds, or not, at once.
+        probe(address)
+    try:
+        _start(address)
+        yield share(num_agents, num_workers, free_cpus(), "on the cluster")
+    finally:
+        ray.shutdown()
+
+
+def free_cpus() -> int:
+    """CPUs that no actor has reserved."""
+    import ray
+
+    return int(ray.available_resources().get("CPU", 0))
+
+
+def probe(address: str) -> None:
+    """Make sure that a cluster answers at `host:port`.
+
+    Ray itself tries for more than a minute, and then ends the process.
+    """
+    silence = DistributedError(
+        f"no Ray cluster answers at {address!r} within {TIMEOUT:g} s; start one by "
+        "`ray start --head`, and give the address that it names."
+    )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise DistributedError(
+            f"--ray_address must be host:port or auto, got {address!r}."
+        )
+    try:
+        socket.create_connection((host, int(port)), TIMEOUT).close()
+    except (OSError, OverflowError):
+        raise silence from None
+    program = "from ray.scripts import scripts; scripts.main()"
+    command = [sys.executable, "-c", program, "health-check", "--address", address]
+    try:
+        subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=True)
+    except subprocess.TimeoutExpired:
+        raise silence from None
+    except subprocess.CalledProcessError as error:
+        if b"AuthenticationError" not in error.stderr:
+            raise silence from None
+        raise DistributedError(  # Whom to send a token to is not decided here.
+            f"the Ray cluster at {address!r} wants a token; set RAY_AUTH_MODE=token if "
+            "you trust it, see docs/distributed.md."
+        ) from None
+
+
+def _start(address: str | None) -> None:
+    """Start or connect, without a word."""
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    options = {} if address else {"include_dashboard": False}
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                configure_logging=False,
+                **options,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise DistributedError(f"cannot connect to Ray: {reason}") from error

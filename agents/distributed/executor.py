@@ -1,0 +1,184 @@
+"""Runs whose acting is done by Ray's actors, and whose learning is done here."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from agents import memories
+from agents.distributed import (
+    actor,
+    asynchronous,
+    cluster,
+    learner,
+    phase,
+    replay,
+    synchronous,
+    workers,
+)
+from agents.environments import make
+from agents.tools import checkpoint, loop
+
+
+def topology(algorithm: Any) -> type[phase.Phase]:
+    """How acting and training are divided, which follows from the memory.
+
+    Raises:
+      DistributedError: if the algorithm cannot be divided.
+    """
+    memory, name = getattr(algorithm, "memory", None), type(algorithm).__name__
+    if isinstance(memory, memories.Queue):
+        return asynchronous.Unrolls
+    if isinstance(memory, memories.Replay):
+        if algorithm.observations.persistent:
+            raise cluster.DistributedError(
+                f"{name} cannot normalize observations on Ray, where they go to the "
+                "replay memory; set algorithm.normalize_observations=false."
+            )
+        return replay.Transitions
+    if isinstance(memory, memories.Episodes | memories.Unrolls):
+        return synchronous.Batches
+    raise cluster.DistributedError(
+        f"{name} cannot run on Ray: its memory is none that acting and training can "
+        "be divided at, which are Episodes, Unrolls, Queue and Replay."
+    )
+
+
+class Loop(loop.Loop):
+    """The loop of a local run, whose phases of training are done by workers.
+
+    Evaluation is done here, by the same algorithm in environments of its own.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        description: make.Description,
+        sizes: list[int],
+        batch_env: Any,
+        algorithm: Any,
+        *arguments: Any,
+        options: phase.Options | None = None,
+    ) -> None:
+        """Start the workers.
+
+        Args:
+          config: What workers make environments and algorithms of.
+          description: Of an environment.
+          sizes: Rows of each worker.
+          batch_env: For evaluation.
+          algorithm: The one that learns.
+          *arguments: As of `tools.loop.Loop`.
+          options: How workers and learner keep step.
+
+        Raises:
+          DistributedError: if the algorithm cannot be divided, or workers cannot start.
+        """
+        super().__init__(batch_env, algorithm, *arguments)
+        self._topology = topology(algorithm)
+        self._learner = learner.Learner(algorithm)
+        self._options = options or phase.Options()
+        self._workers = workers.Workers(config, description, sizes, self._options.steps)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.close()
+
+    def training(self) -> loop.Progress:
+        """A phase on Ray."""
+        return self._topology(
+            self._learner, self._workers, self._options, self._seed, self.phase
+        )
+
+    def _evaluate(self) -> Iterator[loop.Report]:
+        """One phase of evaluation, of which a replay memory learns nothing.
+
+        Its rows go on with those of the workers, so no episode begins there.
+        """
+        memory = self._algorithm.memory
+        if not isinstance(memory, memories.Replay):
+            yield from super()._evaluate()
+            return
+        memory.begin = lambda rows: None
+        try:
+            yield from super()._evaluate()
+        finally:
+            del memory.begin
+
+
+class RayExecutor:
+    """Trains a config on Ray; afterwards the agent can be used here.
+
+    with RayExecutor(configs.load("cartpole_impala"), num_workers=2) as executor:
+        reports = executor.run(50_000)
+        executor.agent.perform(...)
+
+    Attributes:
+      agent: The algorithm that learns.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        num_workers: int | None = None,
+        address: str | None = None,
+        options: phase.Options | None = None,
+    ) -> None:
+        """Connect, and start workers and the environments of evaluation.
+
+        Args:
+          config: Of `scripts.configs`.
+          num_workers: By default one per free CPU.
+          address: Of a cluster as `host:port`; none to start Ray here, or to use what
+            this process is connected to.
+          options: How workers and learner keep step.
+
+        Raises:
+          DistributedError: if it cannot run as asked.
+        """
+        environment = config.environment
+        description = make.describe(
+            environment.id,
+            environment.max_length,
+            environment.arguments,
+            environment.backend,
+        )
+        self._config = config
+        self.agent = config.create_learner(description)
+        with contextlib.ExitStack() as stack:
+            sizes = stack.enter_context(
+                cluster.connected(address, num_workers, environment.num_agents)
+            )
+            env = actor.environments(environment, environment.num_agents)
+            stack.callback(env.close)
+            schedule = loop.Schedule(0, 1, 0)
+            self._loop = Loop(
+                *(config, description, sizes, env, self.agent, schedule, config.seed),
+                options=options,
+            )
+            stack.callback(self._loop.close)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> "RayExecutor":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def run(self, steps: int) -> list[loop.Report]:
+        """Train for so many more environment steps; results of all phases."""
+        train = self._config.train
+        self._loop.schedule = loop.Schedule(
+            self._loop.step + steps, train.eval_every, train.eval_episodes
+        )
+        return [report for report in self._loop.run() if report.finished]
+
+    def save(self, directory: str) -> None:
+        """Write a checkpoint, as those of runs."""
+        state = {"step": self._loop.step, "phase": self._loop.phase}
+        checkpoint.Checkpoints(directory).save(
+            self._loop.step, self.agent.persistent(), state
+        )
+
+    def close(self) -> None:
+        """End the workers, and Ray if it was started here."""
+        self._stack.close()

@@ -1,0 +1,74 @@
+"""The learner: an algorithm that is fed from elsewhere."""
+
+import time
+from typing import Any
+
+import numpy as np
+import ray
+import tensorflow as tf
+
+from agents.tools import conditional
+
+
+class Learner:
+    """Trains an algorithm on what actors have collected, and publishes its weights.
+
+    Attributes:
+      agent: The algorithm, unchanged.
+      version: Number of updates so far.
+      seconds: Time that they took.
+    """
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+        self.version = 0
+        self.seconds = 0.0
+        self._published: tuple[int, Any] | None = None
+        self._learn = tf.function(self._learn_from, autograph=False)
+        self._remember, self._insert = (
+            tf.function(function, autograph=False, reduce_retracing=True)
+            for function in (self._remember_all, self._insert_all)
+        )
+
+    def weights(self) -> tuple[int, Any]:
+        """Version, and reference to what the algorithm is `acting` with.
+
+        They are put into Ray's store once per version, from where all actors read them.
+        """
+        if self._published is None or self._published[0] != self.version:
+            values = [np.asarray(x) for x in self.agent.acting()]
+            self._published = self.version, ray.put(values)
+        return self._published
+
+    def learn(self, data: list[np.ndarray], lengths: np.ndarray, steps: int) -> None:
+        """Update on one batch that was taken from memories, of so many steps."""
+        self._update(self._learn, data, lengths, steps)
+
+    def remember(self, data: list[np.ndarray], lengths: np.ndarray, steps: int) -> None:
+        """Fill the algorithm's own memory; update if it is full."""
+        self._update(self._remember, data, lengths, steps)
+
+    def insert(self, data: dict[str, np.ndarray], first_row: int, steps: int) -> None:
+        """Extend the algorithm's replay memory; do the updates that are due then."""
+        rows, steps_ = tf.constant(first_row), tf.constant(steps, tf.int64)
+        self._update(self._insert, data, (rows, steps_), steps)
+
+    def _update(self, function, data, arguments, steps) -> None:
+        start = time.perf_counter()
+        self.agent.steps.assign_add(steps)
+        function(data, arguments)
+        self.version += 1
+        self.seconds += time.perf_counter() - start
+
+    def _learn_from(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
+        self.agent.learn(*self.agent.memory.unpack(data, lengths))
+
+    def _insert_all(self, data: dict[str, tf.Tensor], arguments: tuple) -> None:
+        first_row, steps = arguments
+        self.agent.memory.extend(data, first_row)
+        self.agent.remembered(steps)
+
+    def _remember_all(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
+        memory = self.agent.memory
+        memory.extend(data, lengths)
+        conditional.when(memory.full(), self.agent.train)

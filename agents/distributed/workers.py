@@ -1,0 +1,177 @@
+"""Workers: the actors of all rows, each of which is replaced when it dies."""
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+import ray
+
+from agents.distributed import actor, cluster
+from agents.environments import make
+
+START_TIMEOUT = 120.0
+"""Seconds in which an actor must be there, so that CPUs that are gone are noticed."""
+
+_NOTES = logging.getLogger(__name__)
+
+
+class Workers:
+    """Ray actors that act for some rows each, and what is under way there.
+
+        workers.begin(seed, phase)
+        workers.collect(index, ...)               # for all in `present`
+        index, chunk = workers.next()             # None: it was replaced, ask again
+
+    A worker that dies is replaced by one for the same rows, which begins anew; what it
+    was doing is lost. If no CPU is left for it, it is not `present` any more, and the
+    others go on.
+
+    Attributes:
+      sizes: Rows of each worker.
+      restarts: Number of workers that were replaced.
+      present: Indices of the workers that are not lost for good.
+    """
+
+    def __init__(
+        self, config: Any, description: make.Description, sizes: list[int], steps: int
+    ) -> None:
+        """Start one actor for each of the numbers of rows, and wait for them.
+
+        The last argument is that of `Actor`.
+
+        Raises:
+          DistributedError: if environments cannot be made there, in one line.
+        """
+        self.sizes, self.restarts = sizes, 0
+        self.present = list(range(len(sizes)))
+        self._ends = np.cumsum(sizes)  # Rows behind those of each.
+        self._create = ray.remote(num_cpus=1, max_restarts=0)(actor.Actor).remote
+        self._arguments, self._steps = (config, description), steps
+        self._pending: dict[Any, int] = {}  # Results by worker.
+        self._building: dict[Any, tuple[int, float]] = {}  # Their deadlines, too.
+        self._actors: list[Any] = [None] * len(sizes)
+        self._begun: tuple[int, int] | None = None
+        for index in self.present:
+            self._build(index)
+        while self._building:
+            self._wait()
+        if self.restarts or len(self.present) < len(sizes):
+            self.close()
+            raise cluster.DistributedError(
+                f"the workers did not start; {cluster.free_cpus()} CPUs are free."
+            )
+
+    def first_row(self, index: int) -> int:
+        """First row of a worker."""
+        return int(self._ends[index]) - self.sizes[index]
+
+    def begin(self, seed: int, phase: int) -> None:
+        """Discontinue what is under way; all episodes begin anew."""
+        self._pending.clear()
+        self._begun = seed, phase
+        for index in self.present:
+            self._begin(index)
+
+    def collect(self, index: int, *arguments: Any) -> None:
+        """Let a worker do what `Actor.collect` says, after what it is doing."""
+        self._pending[self._actors[index].collect.remote(*arguments)] = index
+
+    def next(self) -> tuple[int, actor.Chunk | None]:
+        """Wait for the next result, of whatever worker; none if it died or is lost.
+
+        Raises:
+          WorkerError: if no worker is left, or one has failed in another way.
+          Exception: what the environments raised.
+        """
+        while True:
+            found = self._wait()
+            if found is not None:
+                return found
+
+    def close(self) -> None:
+        """End all actors."""
+        self._pending.clear()
+        for index in self.present:
+            ray.kill(self._actors[index])
+        self.present = []
+
+    def _wait(self) -> tuple[int, actor.Chunk | None] | None:
+        """What happens next, if it is a result or a replacement."""
+        if not self.present:
+            raise cluster.WorkerError("no worker is left; no CPU is free for any.")
+        references = [*self._building, *self._pending]
+        ready, _ = ray.wait(references, num_returns=1, timeout=1.0)
+        if not ready:
+            return self._expire()
+        (reference,) = ready
+        index, _ = self._building.pop(reference, (None, None))
+        built = index is not None
+        if not built:
+            index = self._pending.pop(reference)
+        try:
+            result = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            self.close()
+            raise _cause(error) from error
+        except ray.exceptions.RayError:  # The process, its node or the data are gone.
+            self._replace(index)
+            return index, None
+        return None if built else (index, result)
+
+    def _replace(self, index: int) -> None:
+        """Start another actor in place of one."""
+        self.restarts += 1
+        _NOTES.info("worker %d has died and is replaced", index)
+        self._forget(index)
+        self._build(index)
+        if self._begun:
+            self._begin(index)
+
+    def _forget(self, index: int) -> None:
+        """Nothing that an actor was asked for matters any more."""
+        ray.kill(self._actors[index])
+        self._pending = {r: i for r, i in self._pending.items() if i != index}
+        self._building = {r: x for r, x in self._building.items() if x[0] != index}
+
+    def _expire(self) -> tuple[int, None] | None:
+        """Give up a worker that could not be started in time, if there is one."""
+        for index, deadline in list(self._building.values()):
+            if time.monotonic() > deadline:
+                self._forget(index)
+                self.present.remove(index)
+                _NOTES.info(
+                    "no CPU is free for worker %d; %d are left",
+                    *(index, len(self.present)),
+                )
+                return index, None
+        return None
+
+    def _build(self, index: int) -> None:
+        rows = self.first_row(index), self.sizes[index]
+        self._actors[index] = self._create(*self._arguments, *rows, self._steps)
+        reference = self._actors[index].build.remote()
+        self._building[reference] = index, time.monotonic() + START_TIMEOUT
+
+    def _begin(self, index: int) -> None:
+        """Begin episodes, with other seeds than any worker had before."""
+        seed, phase = self._begun
+        first = self.first_row(index)
+        sequence = [seed, phase, self.restarts]  # A zero at the end changes nothing.
+        seeds = np.random.SeedSequence(sequence).generate_state(self._ends[-1])
+        seeds = seeds.astype(np.int64)[first : first + self.sizes[index]] >> 1
+        (own,) = np.random.SeedSequence([*sequence, 1 + index]).generate_state(1)
+        self._actors[index].begin.remote(seeds, int(own))
+
+
+def _cause(error: Any) -> Exception:
+    """What to raise in place of an error of an actor."""
+    cause = error.cause
+    if isinstance(cause, make.EnvironmentNotFound):
+        return cluster.DistributedError(
+            f"{str(cause).rstrip('.')} on a worker; an environment that is registered "
+            "by your program only must be named as module:function."
+        )
+    if isinstance(cause, ValueError | make.ConstructorError | RuntimeError):
+        return cause
+    return cluster.WorkerError(str(error))

@@ -1,0 +1,106 @@
+"""Clusters that are not there, too small, or lose a node."""
+
+import sys
+
+import pytest
+
+from agents import distributed
+from agents.distributed import cluster, phase, workers
+from agents.scripts import configs, train
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ray_address", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
+        (["--ray_address", "here"], "--ray_address must be host:port or auto, got"),
+        (["--num_workers", "0"], "--num_workers must be positive, got 0"),
+        (["--num_workers", "4000"], "4000 workers need a CPU each, but "),
+        (
+            ["--num_workers", "2", "--set", "environment.num_agents=1"],
+            "2 workers cannot share 1 agents",
+        ),
+    ],
+)
+def test_wrong_arguments(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(train.runs, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(train.runs, "use_threads", lambda config: None)
+    monkeypatch.setattr(cluster, "_start", None)  # Nothing is started.
+    monkeypatch.setattr(cluster.os, "sched_getaffinity", lambda _: {0, 1})
+    arguments = ["--executor", "ray", "--logdir", str(tmp_path), *arguments]
+    assert train.main(["--config", "debug", *arguments]) == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert error.startswith(f"error: {message}")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ray_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(cluster.DistributedError, match=r"pip install 'agents\[ray\]'"):
+        cluster.require_ray()
+
+
+def test_options_need_the_executor(capsys):
+    with pytest.raises(SystemExit):
+        train.parse(["--config", "debug", "--num_workers", "2"])
+    assert "need --executor ray" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("agents", "workers", "sizes"),
+    [(4, 2, [2, 2]), (5, 2, [3, 2]), (3, None, [1, 1, 1]), (9, None, [3, 2, 2, 2])],
+)
+def test_rows_are_shared(agents, workers, sizes):
+    assert cluster.share(agents, workers, 4, "here") == sizes
+
+
+def test_algorithms_that_cannot_be_divided():
+    from agents.distributed import executor
+    from agents.scripts import runs
+
+    with pytest.raises(cluster.DistributedError, match="its memory is none that"):
+        executor.topology(object())
+    config = configs.load(
+        "cartpole_dqn",
+        ["algorithm.capacity=2000", "algorithm.normalize_observations=true"],
+    )
+    algorithm = runs.algorithm(config, runs.describe(config))
+    with pytest.raises(cluster.DistributedError, match="normalize_observations=false"):
+        executor.topology(algorithm)
+
+
+@pytest.fixture
+def three_nodes():
+    """Cluster of three nodes with a CPU each, to which this process is connected."""
+    cluster.require_ray()
+    import ray
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    for _ in range(2):
+        nodes.add_node(num_cpus=1)
+    with cluster.connected(nodes.address, 3, 3):
+        yield nodes
+    nodes.shutdown()
+    ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["debug", "cartpole_impala", "cartpole_dqn"])
+def test_node_that_is_removed(three_nodes, monkeypatch, name):
+    settings = ["train.eval_episodes=0", "environment.num_agents=6"]
+    config = configs.load(name, [*settings, "algorithm.jit=false"])
+    options = phase.Options()
+    with distributed.RayExecutor(config, 3, options=options) as executor:
+        executor.run(2000)
+        before = int(executor.agent.steps)
+        monkeypatch.setattr(workers, "START_TIMEOUT", 15.0)
+        three_nodes.remove_node(sorted(three_nodes.worker_nodes, key=str)[0])
+        reports = executor.run(4000)
+        assert reports[-1].metrics["worker_restarts"] >= 1
+        assert int(executor.agent.steps) == reports[-1].step >= before + 4000
+        if name == "debug":  # The others do not wait for the worker that is lost.
+            assert len(executor._loop._workers.present) == 2

@@ -1,0 +1,139 @@
+"""What dies is replaced, what fails stops the run, and nothing is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import gymnasium
+import psutil
+import pytest
+
+from agents.distributed import cluster, workers
+from agents.scripts import train
+
+QUICK = ("algorithm.jit=false", "train.eval_episodes=0", "environment.backend=serial")
+
+
+def pids(executor):
+    """Processes of the workers."""
+    import ray
+
+    actors = executor._loop._workers._actors
+    return ray.get([x.__ray_call__.remote(lambda _: os.getpid()) for x in actors])
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("debug", marks=pytest.mark.slow), "cartpole_impala"]
+)
+def test_killed_worker_is_replaced(execute, name):
+    executor = execute(name, *QUICK, "train.eval_every=100000", num_workers=2)
+    victim = pids(executor)[1]
+    threading.Timer(1.0, os.kill, [victim, signal.SIGKILL]).start()
+    (report,) = executor.run(20_000)
+    assert report.metrics["worker_restarts"] == 1
+    assert report.metrics["episodes"] > 100
+    assert report.step >= 20_000
+    assert int(executor.agent.steps) == report.step
+    assert victim not in pids(executor)
+
+
+@pytest.mark.slow
+def test_killed_worker_of_a_replay_memory_is_replaced(execute):
+    options = ("train.eval_every=1000", "algorithm.replay_ratio=0.1")
+    executor = execute("cartpole_dqn", *QUICK, *options, num_workers=2)
+    executor.run(2_000)
+    os.kill(pids(executor)[0], signal.SIGKILL)
+    reports = executor.run(4_000)
+    assert reports[-1].metrics["worker_restarts"] == 1
+    agent = executor.agent
+    due = int((int(agent._counted) + 1e-6) * 0.1)
+    assert int(agent.updates) == due > 300  # The replay ratio is what was asked for.
+
+
+@pytest.mark.slow
+def test_missing_resources_leave_the_other_workers(execute, monkeypatch, ray):
+    executor = execute("debug", *QUICK, num_workers=2)
+    executor.run(256)
+    monkeypatch.setattr(workers, "START_TIMEOUT", 5.0)
+
+    @ray.remote(num_cpus=1)
+    class Other:
+        def here(self):
+            """Tell that it has started."""
+
+    other = Other.remote()  # Waits for the CPU of the worker.
+    os.kill(pids(executor)[0], signal.SIGKILL)
+    ray.get(other.here.remote())
+    reports = executor.run(1024)
+    assert executor._loop._workers.present == [1]
+    assert reports[-1].step == 256 + 1024
+    assert int(executor.agent.steps) == 256 + 1024
+
+
+@pytest.fixture
+def registered():
+    """Id of an environment that only this process knows."""
+    gymnasium.register("Here-v0", lambda: gymnasium.make("CartPole-v1"))
+    yield "Here-v0"
+    del gymnasium.registry["Here-v0"]
+
+
+def test_environment_that_workers_do_not_know(execute, registered):
+    name = (f"environment.id={registered}", "environment.max_length=50")
+    with pytest.raises(cluster.DistributedError, match=r"on a worker.*module:function"):
+        execute("debug", *QUICK, *name)
+
+
+def test_failing_learner_gives_one_line(ray, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(train.runs, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(train.runs, "use_threads", lambda config: None)
+    code = train.main(
+        [
+            *("--config", "debug", "--logdir", str(tmp_path), "--timestamp", "1"),
+            *("--executor", "ray", "--num_workers", "1", "--quiet"),
+            *("--set", "algorithm.learning_rate=1e30", *_set(QUICK)),
+        ]
+    )
+    assert code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: stopped at step ")
+    assert "is not finite" in error
+    assert error.count("\n") == 1
+
+
+def _set(values):
+    return [x for value in values for x in ("--set", value)]
+
+
+def test_nothing_outlives_a_killed_driver(tmp_path):
+    run = tmp_path / "1-debug"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "agents.scripts.train", "--config", "debug"),
+            *("--executor", "ray", "--num_workers", "2", "--quiet"),
+            *("--logdir", tmp_path, "--timestamp", "1"),
+            *("--set", "train.steps=100000000", *_set(QUICK)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not ((run / "metrics.jsonl").exists() and (run / "checkpoints").exists()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    names = {child.pid: child.name() for child in children}
+    assert sum("Actor" in name for name in names.values()) == 2
+    process.kill()
+    assert process.communicate() == (b"", b"")
+    # Ray's agents, which do nothing, look for its other processes for a minute.
+    acting = [child for child in children if "Agent" not in names[child.pid]]
+    deadline = time.monotonic() + 10
+    while alive := [x for x in acting if x.is_running() and x.status() != "zombie"]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.1)

@@ -1,0 +1,47 @@
+"""Workers that extend the replay memory of the learner."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+SMALL = (
+    "train.eval_every=128",
+    "train.eval_episodes=2",
+    "environment.id=CartPole-v1",
+    "environment.max_length=30",
+    "environment.num_agents=4",
+    "environment.backend=serial",
+    "algorithm.capacity=300",
+    "algorithm.start_size=64",
+    "algorithm.batch_size=16",
+    "algorithm.jit=false",
+    "algorithm.network={layers: [16]}",
+)
+# With a uniform selector it depends on the order of changes which ones are drawn.
+DQN = ("algorithm.capacity=4000", "algorithm.n_step=1")
+APEX = (
+    "algorithm.type=apex",
+    "algorithm.epsilon=0.4",
+    "algorithm.replay_ratio=0.5",
+    "algorithm.target_period=10",
+    "algorithm.prioritized=true",
+)
+
+
+@pytest.mark.parametrize("overrides", [DQN, APEX])
+def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overrides):
+    overrides = (*SMALL, *overrides)
+    executor = execute("cartpole_dqn", *overrides, in_flight=1, steps=1)
+    ours = executor.run(384)
+    local, theirs = run_here("cartpole_dqn", 384, *overrides)
+    assert int(local.updates) > 100
+    assert_same(executor.agent, local)
+    executor.agent.memory.begin(tf.range(4))  # As the last evaluation did there.
+    drawn = [x.memory.sample(256, [1, 2]) for x in (executor.agent, local)]
+    tf.nest.map_structure(np.testing.assert_array_equal, *drawn)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.phase, one.step) == (other.phase, other.step)
+        metrics = dict(one.metrics)
+        if one.phase == "train":
+            assert metrics.pop("worker_restarts") == 0
+        assert metrics == pytest.approx(other.metrics, rel=1e-4, abs=1e-5)
