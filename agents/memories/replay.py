@@ -230,7 +230,8 @@ class Replay(tf.Module):
         """All that was appended after there were so many entries, for `extend`.
 
         Args:
-          since: Entries of each row at the last time, int64 `[rows]`, at first zero.
+          since: Entries of each row at the last time, int64 `[rows]`, at first zero;
+            so are more than there are, which another memory had.
 
         Returns:
           Dict of `begin` `[rows]`, the first entry that is included, later than asked
@@ -243,7 +244,7 @@ class Replay(tf.Module):
         state = self._state.read_value()
         head, steps = tf.unstack(state, axis=1)
         oldest = head - self._length + 1
-        begin = tf.maximum(since, oldest)
+        begin = tf.maximum(tf.where(since > head, tf.zeros_like(head), since), oldest)
         slots = self._slots(*_entries(begin, head, steps))
         # Windows that reach until then, or begin later.
         rows, entry = _ranges(tf.maximum(begin - self._n_step + 1, oldest), head)

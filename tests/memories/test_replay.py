@@ -1022,10 +1022,13 @@ def test_another_memory_goes_on_where_one_ended():
             since = moved(after, receiver, since)
             if number % 20 == 0:
                 after.begin(rows(0))
-    moved(after, receiver, since)
+    again = make(1, 20, n_step=2)
+    step(again, 0, 70, "terminated")
+    assert since[0] > moved(again, receiver, since)[0] > 0
+    assert drawn(receiver).pop(70)
     assert drawn(receiver)[2] == (2, 5, 1, 4)
     assert drawn(receiver)[18] == (18, 37, 1, 20)
-    assert sorted(drawn(receiver)) == [1, 2, *range(10, 59)]
+    assert sorted(drawn(receiver)) == [1, 2, *range(10, 56), 70]
 
 
 def test_new_memory_begins_with_what_there_is():
