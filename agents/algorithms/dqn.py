@@ -86,7 +86,8 @@ class DQN(off_policy.OffPolicy):
           UnsupportedSpaceError: for actions that are not Discrete or MultiDiscrete.
         """
         del max_length
-        (self.optimizer,) = config.create_optimizers()
+        self.optimizers = config.create_optimizers()
+        (self.optimizer,) = self.optimizers
         with placement.networks():
             self.network, self.target_network = (
                 action_values.ActionValues(

@@ -99,8 +99,11 @@ class OffPolicy(algorithm.Algorithm):
     """Learns from transitions of all earlier policies, which a replay memory holds.
 
     Acting, remembering and training happen inside the graph of `simulate`. Subclasses
-    choose actions in `act`, and learn from a batch in `learn`.
+    choose actions in `act`, learn from a batch in `learn`, and list their optimizers.
     """
+
+    optimizers: list[optimizers.Optimizer]
+    """Those whose learning rates may be schedules."""
 
     def __init__(
         self,
@@ -250,6 +253,8 @@ class OffPolicy(algorithm.Algorithm):
 
     def train(self) -> None:
         """All updates that are due."""
+        for optimizer in self.optimizers:
+            optimizer.schedule(self.steps)
         count = tf.cast(self._due(), tf.int32)
         metrics = self._run_updates(count)
         for name, metric in metrics.items():

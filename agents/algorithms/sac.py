@@ -99,7 +99,7 @@ class SAC(off_policy.OffPolicy):
             )
             temperature = math.log(config.initial_temperature)
             self.log_temperature = keras.Variable(temperature)
-        parts = config.create_optimizers()
+        parts = self.optimizers = config.create_optimizers()
         self._critic_optimizer, self._optimizer, self._temperature_optimizer = parts
         self._critic_optimizer.build(self.critics.trainable_variables)
         self._optimizer.build(self.policy.trainable_variables)

@@ -85,7 +85,8 @@ class TD3(off_policy.OffPolicy):
                 )
                 for _ in range(2)
             )
-        self._critic_optimizer, self._optimizer = config.create_optimizers()
+        self.optimizers = config.create_optimizers()
+        self._critic_optimizer, self._optimizer = self.optimizers
         self._critic_optimizer.build(self.critics.trainable_variables)
         self._optimizer.build(self.policy.trainable_variables)
         self._synchronization = optimizers.Synchronization(tau=config.tau)

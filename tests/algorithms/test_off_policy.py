@@ -507,6 +507,22 @@ def test_metrics_are_finite_and_declared(name):
     assert agent._run_updates.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_learning_rates_follow_their_schedules(name):
+    space = gs.Discrete(2) if name in DISCRETE else gs.Box(-2, 1, (1,))
+    envs = batch(*(Identity(space) for _ in range(4)))
+    rate = {"type": "linear", "from": 0.5, "to": 0.1, "over": 100}
+    descent = {"type": "adam", "learning_rate": rate}
+    fields = {field: descent for field in CONFIGS[name].OPTIMIZERS}
+    agent = make(name, envs, replay_ratio=0.25, **fields)
+    rates = []
+    for _ in range(3):
+        tools.simulate(envs, agent, 15)
+        rates.append([float(x.optimizer.learning_rate) for x in agent.optimizers])
+    expected = [[x] * len(agent.optimizers) for x in (0.26, 0.1, 0.1)]
+    np.testing.assert_allclose(rates, expected, atol=1e-6)
+
+
 # Soft actor-critic.
 
 

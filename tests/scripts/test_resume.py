@@ -27,6 +27,11 @@ RUNS = {
         *("--set", "algorithm.replay_ratio=0.01"),
         *("--set", "train.steps=300000", "--set", "train.eval_every=15000"),
     ],
+    "impala": [
+        *("--config", "cartpole_impala", "--set", "environment.max_length=100"),
+        *("--set", "algorithm.queue_size=2", "--set", "train.eval_episodes=8"),
+        *("--set", "train.steps=40000", "--set", "train.eval_every=4000"),
+    ],
     "cheetah": [
         *("--config", "cheetah", "--set", "environment.num_agents=10"),
         *("--set", "environment.max_length=200", "--set", "train.eval_episodes=10"),
@@ -111,6 +116,7 @@ def stop(script, run, number):
         pytest.param("pendulum", marks=pytest.mark.slow),
         pytest.param("cheetah", marks=pytest.mark.slow),
         pytest.param("dqn", marks=pytest.mark.slow),
+        pytest.param("impala", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_run_ends_as_if_it_was_not(start, tmp_path, name):
