@@ -5,7 +5,8 @@
 PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`.
 Contestants take turns, each in a process of its own.
 
-- dqn: CartPole-v1, batches of 32, 64-64 networks, an update every 4 steps;
+- dqn: CartPole-v1, batches of 32, 64-64 networks, an update every 4 steps; we step 16
+  environments at a time, the peers one;
 - sac: HalfCheetah-v5, batches of 256, 256-256 networks, an update every step;
 - tree: insert, sample and update 512 rows of a million with priorities.
 
@@ -28,11 +29,12 @@ SETTINGS = {
         "cartpole_dqn",
         50_000,
         [
-            "batch_size=32",
-            "n_step=1",
-            "replay_ratio=0.25",
-            "network.layers=[64, 64]",
-            "capacity=1000000",
+            "environment.num_agents=16",
+            "algorithm.batch_size=32",
+            "algorithm.n_step=1",
+            "algorithm.replay_ratio=0.25",
+            "algorithm.network.layers=[64, 64]",
+            "algorithm.capacity=1000000",
         ],
     ),
     "sac": ("HalfCheetah-v5", "cheetah_sac", 6_000, []),
@@ -68,7 +70,7 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, float]:
         "agents": [sys.executable, __file__, "--ours", "--only", name],
         "sb3, 1 thread": peer("sb3"),
         "sb3, 2 threads": peer("sb3", "--threads", "2"),
-        "sbx": peer("sbx"),
+        "sbx": peer("sb3_jax"),
     }
     rates = {}
     for _ in range(args.repeats):
@@ -100,8 +102,7 @@ def ours(name: str) -> dict[str, float]:
     from agents import tools
 
     _, preset, steps, changes = SETTINGS[name]
-    changes = ["start_size=1000", *changes]
-    config = configs.load(preset, [f"algorithm.{x}" for x in changes])
+    config = configs.load(preset, ["algorithm.start_size=1000", *changes])
     runs.use_threads(config)
     batch_env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))

@@ -1,6 +1,6 @@
 """SBX, which is Stable-Baselines3 in JAX, on one environment; prints a rate as JSON.
 
-    python benchmarks/peers/sbx.py --algorithm dqn|sac --env ID --steps N
+    python benchmarks/peers/sb3_jax.py --algorithm dqn|sac --env ID --steps N
 
 Import and construction are not timed; compilation, acting and learning are, as for
 the others.
