@@ -41,8 +41,13 @@ class Display:
     def __exit__(self, *_) -> None:
         _LOGGER.removeHandler(self._log)
         _LOGGER.setLevel(logging.NOTSET)
+        self.close()
+
+    def close(self) -> None:
+        """End the live line; what is printed later is plain."""
         if self._bar:
             self._bar.stop()
+            self._bar = None
 
     def note(self, text: str) -> None:
         """Print something above the live line."""
@@ -106,9 +111,7 @@ class Display:
 
     def finished(self, commands: list[str]) -> None:
         """Say what to type next."""
-        if self._bar:
-            self._bar.stop()
-            self._bar = None
+        self.close()
         lines = "\n".join(f"  {command}" for command in commands)
         self.note(f"Done; the curve is {self._logdir / 'curve.png'}. Next:\n{lines}")
 

@@ -217,9 +217,6 @@ class Training:
                 self._view.progress(report)
                 if report.finished:
                     self._write(report)
-        except KeyboardInterrupt:
-            self._view.stopped("Stopped at once.")
-            return 130
         except (tf.errors.InvalidArgumentError, batch_env.EnvDataError) as error:
             step, reason = self._loop.step, _reason(error)
             print(f"error: stopped at step {step:,}: {reason}", file=sys.stderr)
@@ -236,9 +233,17 @@ class Training:
         return 0
 
     def _interrupt(self, *_) -> None:
-        """First Ctrl-C: stop when the phase is over and saved; second: at once."""
+        """First Ctrl-C: stop when the phase is over and saved; second: at once.
+
+        At once means here: raised while TensorFlow traces, an exception may come out
+        as another or not at all.
+        """
         if self._loop.stopping:
-            raise KeyboardInterrupt
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # The third: without cleaning.
+            self._view.stopped("Stopped at once.")
+            self._view.close()
+            self._stack.close()
+            os._exit(130)
         self._loop.stopping = True
         self._view.stopping()
 
