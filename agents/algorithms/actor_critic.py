@@ -275,7 +275,7 @@ class ActorCritic(algorithm.Algorithm):
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""
         return {
-            # Checkpoints do not look into lists of layers, so list all variables.
+            # Checkpoints of TensorFlow do not look into lists of layers.
             "network": self.network.variables,
             "optimizer": self.optimizer,
             "observations": self.observations.persistent,
