@@ -68,29 +68,23 @@ class SAC(off_policy.OffPolicy):
         del max_length
         self._discrete = isinstance(action_space, gymnasium.spaces.Discrete)
         self._space = action_space
-        if self._discrete:
-            if spaces.mask_sizes(observation_space, action_space):
-                raise spaces.UnsupportedSpaceError(
-                    "SAC knows no action masks; use dqn, ppo, trpo, vpg or a2c."
-                )
-            size = int(action_space.n)
-            with placement.networks():
-                policy = soft_actor_critic.Actor(
+        if self._discrete and spaces.mask_sizes(observation_space, action_space):
+            raise spaces.UnsupportedSpaceError(
+                "SAC knows no action masks; use dqn, ppo, trpo, vpg or a2c."
+            )
+        with placement.networks():
+            if self._discrete:
+                size = int(action_space.n)
+                self.policy = soft_actor_critic.Actor(
                     observation_space, size, config.network, seed
                 )
-            action, entropy = tf.TensorSpec([], tf.int64), 0.5 * math.log(size)
-        else:
-            with placement.networks():
-                policy = soft_actor_critic.SquashedPolicy(
+                action, entropy = tf.TensorSpec([], tf.int64), 0.5 * math.log(size)
+            else:
+                self.policy = soft_actor_critic.SquashedPolicy(
                     observation_space, action_space, config.network, seed
                 )
-            size = policy.size
-            action, entropy = tf.TensorSpec([size]), -float(size)
-        self.policy = policy
-        self._target_entropy = (
-            entropy if config.target_entropy is None else config.target_entropy
-        )
-        with placement.networks():
+                size = self.policy.size
+                action, entropy = tf.TensorSpec([size]), -float(size)
             self.critics, self.target_critics = (
                 soft_actor_critic.TwinCritics(
                     observation_space, size, config.network, seed + 100, self._discrete
@@ -99,6 +93,9 @@ class SAC(off_policy.OffPolicy):
             )
             temperature = math.log(config.initial_temperature)
             self.log_temperature = keras.Variable(temperature)
+        self._target_entropy = (
+            entropy if config.target_entropy is None else config.target_entropy
+        )
         parts = self.optimizers = config.create_optimizers()
         self._critic_optimizer, self._optimizer, self._temperature_optimizer = parts
         self._critic_optimizer.build(self.critics.trainable_variables)
