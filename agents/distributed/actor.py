@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from agents import memories
 from agents.environments import make
-from agents.tools import in_graph_batch_env, simulation
+from agents.tools import simulation
 
 
 class Chunk(NamedTuple):
@@ -159,21 +159,7 @@ def environments(environment: Any, rows: int) -> Any:
     The other processes of the machine are other actors, so `auto` chooses `serial`
     where it would choose workers.
     """
-    backend = make.choose(environment.id, environment.backend)
-    if backend == "compiled":
-        from agents.environments import compiled
-
-        env = make.functional(environment.id, environment.arguments)
-        return compiled.Compiled(env, rows, environment.max_length)
-    if environment.backend == "auto" and backend == "workers":
+    backend = environment.backend
+    if backend == "auto" and make.choose(environment.id, backend) == "workers":
         backend = "serial"
-    batch = make.batch(
-        environment.id,
-        rows,
-        backend,
-        environment.num_workers,
-        environment.max_length,
-        environment.arguments,
-        environment.timeout,
-    )
-    return in_graph_batch_env.InGraphBatchEnv(batch)
+    return dataclasses.replace(environment, num_agents=rows, backend=backend).create()

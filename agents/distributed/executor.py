@@ -136,12 +136,7 @@ class RayExecutor:
           DistributedError: if it cannot run as asked.
         """
         environment = config.environment
-        description = make.describe(
-            environment.id,
-            environment.max_length,
-            environment.arguments,
-            environment.backend,
-        )
+        description = environment.describe()
         self._config = config
         self.agent = config.create_learner(description)
         with contextlib.ExitStack() as stack:

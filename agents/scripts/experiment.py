@@ -54,6 +54,35 @@ class Environment:
         mask = {make.ACTION_MASK: True} if self.action_mask else {}
         return {**self.kwargs, **mask}
 
+    def describe(self) -> make.Description:
+        """Spaces and episode limit of one of them; no process is started."""
+        return make.describe(self.id, self.max_length, self.arguments, self.backend)
+
+    def create(self, halves: bool = False) -> Any:
+        """Batch of them in the graph, in two halves that take turns if so asked.
+
+        Raises:
+          make.BackendError: if the backend cannot run the environment.
+        """
+        from agents.tools import in_graph_batch_env
+
+        backend = make.choose(self.id, self.backend)
+        if backend == "compiled":
+            from agents.environments import compiled
+
+            env = make.functional(self.id, self.arguments)
+            return compiled.Compiled(env, self.num_agents, self.max_length)
+        batch = (make.halves if halves else make.batch)(
+            self.id,
+            self.num_agents,
+            backend,
+            self.num_workers,
+            self.max_length,
+            self.arguments,
+            self.timeout,
+        )
+        return in_graph_batch_env.InGraphBatchEnv(batch)
+
     def __post_init__(self) -> None:
         if self.backend not in make.BACKENDS:
             raise config_.ConfigError(

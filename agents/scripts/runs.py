@@ -160,12 +160,7 @@ def describe(config: experiment.Config) -> make.Description:
       UnsupportedSpaceError: for spaces that the algorithm cannot handle.
     """
     environment = config.environment
-    description = make.describe(
-        environment.id,
-        environment.max_length,
-        environment.arguments,
-        environment.backend,
-    )
+    description = environment.describe()
     spaces.spec(description.observation_space)
     if description.max_length is None:
         raise RunError(
@@ -194,25 +189,8 @@ def environments(config: experiment.Config, **changes: Any) -> Any:
     Raises:
       make.BackendError: if the backend cannot run the environment.
     """
-    from agents.tools import in_graph_batch_env
-
     environment = dataclasses.replace(config.environment, **changes)
-    backend = make.choose(environment.id, environment.backend)
-    if backend == "compiled":
-        from agents.environments import compiled
-
-        env = make.functional(environment.id, environment.arguments)
-        return compiled.Compiled(env, environment.num_agents, environment.max_length)
-    batch = (make.halves if in_halves(environment) else make.batch)(
-        environment.id,
-        environment.num_agents,
-        backend,
-        environment.num_workers,
-        environment.max_length,
-        environment.arguments,
-        environment.timeout,
-    )
-    return in_graph_batch_env.InGraphBatchEnv(batch)
+    return environment.create(in_halves(environment))
 
 
 def in_halves(environment: experiment.Environment) -> bool:
