@@ -1,13 +1,12 @@
 """IMPALA: what is recomputed, how late it is, what the loss is, and that it learns."""
 
-import contextlib
-
 import gymnasium
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
+from simulated import Endless, batch, collected, eagerly, numbers, same, without_graphs
 
 from agents import networks, optimizers, tools
 from agents.algorithms import impala
@@ -56,12 +55,6 @@ class Noise(gymnasium.Env):
         return self.np_random.normal(1, 3, 3).astype(np.float32)
 
 
-def batch(*envs):
-    envs = tools.InGraphBatchEnv(tools.BatchEnv(list(envs), blocking=True))
-    envs.discontinue(np.arange(len(envs)))
-    return envs
-
-
 def noise(count=4, lengths=((3, 5), (2, 7), (4,), (20,)), **kwargs):
     return batch(*(Noise(lengths[i % len(lengths)], **kwargs) for i in range(count)))
 
@@ -78,30 +71,8 @@ def make(envs, network="dense", cls=impala.IMPALA, max_length=20, seed=0, **chan
     return cls(*spaces, len(envs), max_length, config, seed)
 
 
-@contextlib.contextmanager
-def without_graphs():
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(False)
-
-
-def eagerly(envs, agent, steps):
-    with without_graphs():
-        return tools.simulate(envs, agent, steps)
-
-
-def numbers(variables):
-    return [tf.convert_to_tensor(x).numpy().copy() for x in variables]
-
-
 def weights(agent):
     return numbers(agent.network.trainable_variables)
-
-
-def same(left, right):
-    return all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
 def randomize(agent, seed=0, scale=0.5):
@@ -109,20 +80,6 @@ def randomize(agent, seed=0, scale=0.5):
     for i, variable in enumerate(agent.network.trainable_variables):
         draw = tf.random.stateless_normal(variable.shape, [seed, i])
         variable.assign(variable.value + scale * draw)
-
-
-def collected(agent, envs):
-    """Items of the first full memory."""
-    taken = []
-
-    def keep(data, mask, *_):
-        taken.append(agent.prepare(data, mask))
-        raise StopIteration
-
-    agent._update = keep
-    with pytest.raises(StopIteration):
-        eagerly(envs, agent, 100)
-    return taken[0]
 
 
 # What is recorded and recomputed.
@@ -589,35 +546,11 @@ def score(envs, agent, steps):
     return result["score"].numpy()[result["done"].numpy()].mean()
 
 
-class Endless(gymnasium.Env):
-    """Pays one per step; episodes of eight steps are cut off, or end."""
-
-    observation_space = gs.Box(-1, 1, (2,))
-    action_space = gs.Discrete(2)
-
-    def __init__(self, terminate):
-        self._terminate = terminate
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._time = 0
-        return self._observe(), {}
-
-    def step(self, action):
-        self._time += 1
-        done = self._time == 8
-        flags = (done, False) if self._terminate else (False, done)
-        return self._observe(), 1.0, *flags, {}
-
-    def _observe(self):
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
-
-
 def test_value_of_an_endless_reward():
     """One per step for ever is worth 1 / (1 - 0.98) = 50."""
     values = []
     for terminate, steps in ((False, 16_000), (True, 8_000)):
-        envs = batch(*(Endless(terminate) for _ in range(8)))
+        envs = batch(*(Endless(not terminate) for _ in range(8)))
         rate = {"type": "linear", "from": 2e-2, "to": 1e-3, "over": 8 * steps}
         agent = make(
             envs,

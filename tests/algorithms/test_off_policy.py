@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
+from simulated import Endless, batch, numbers, same
 
 from agents import networks, tools
 from agents.algorithms import apex, dqn, sac, td3
@@ -51,30 +52,6 @@ class Chain(gymnasium.Env):
         return self._state, reward, False, truncated, {}
 
 
-class Endless(gymnasium.Env):
-    """Pays 1 at every step; episodes are cut off, or end, after 8."""
-
-    observation_space = gs.Box(-1, 1, (2,))
-
-    def __init__(self, truncate, discrete):
-        self._truncate = truncate
-        self.action_space = gs.Discrete(2) if discrete else gs.Box(-1, 1, (1,))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._time = 0
-        return self._observe(), {}
-
-    def step(self, action):
-        self._time += 1
-        over = self._time == 8
-        flags = (False, over) if self._truncate else (over, False)
-        return self._observe(), 1.0, *flags, {}
-
-    def _observe(self):
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
-
-
 class Identity(gymnasium.Env):
     """Pays for actions that equal the observation."""
 
@@ -104,12 +81,6 @@ class Identity(gymnasium.Env):
         return self._seen
 
 
-def batch(*envs):
-    envs = tools.InGraphBatchEnv(tools.BatchEnv(list(envs), blocking=True))
-    envs.discontinue(np.arange(len(envs)))
-    return envs
-
-
 def make(name, envs, **changes):
     defaults = {
         "capacity": 500,
@@ -121,10 +92,6 @@ def make(name, envs, **changes):
     config = CONFIGS[name](**{**defaults, **changes})
     spaces = envs.observation_space, envs.action_space
     return CLASSES[name](*spaces, len(envs), 500, config)
-
-
-def numbers(variables):
-    return [tf.convert_to_tensor(x).numpy().copy() for x in variables]
 
 
 def stored(agent, folder):
@@ -140,10 +107,6 @@ def equal(left, right):
     return set(left) == set(right) and all(
         np.array_equal(left[name], right[name]) for name in left
     )
-
-
-def same(left, right):
-    return all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
 def table(agent, values, network=None):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
+from simulated import batch, collected, eagerly, numbers, same
 
 from agents import networks, optimizers, tools
 from agents.algorithms import a2c, policy_gradient, ppo, trpo, vpg
@@ -47,12 +48,6 @@ class Noise(gymnasium.Env):
         return self.np_random.normal(1, 3, 3).astype(np.float32)
 
 
-def batch(*envs):
-    envs = tools.InGraphBatchEnv(tools.BatchEnv(list(envs), blocking=True))
-    envs.discontinue(np.arange(len(envs)))
-    return envs
-
-
 def noise(count=4, lengths=(4, 4, 4, 4), **kwargs):
     return batch(*(Noise(lengths[i % len(lengths)], **kwargs) for i in range(count)))
 
@@ -70,24 +65,8 @@ def make(name, envs, network="dense", cls=None, max_length=8, **changes):
     return (cls or CLASSES[name])(*spaces, len(envs), max_length, config)
 
 
-def eagerly(envs, agent, steps):
-    tf.config.run_functions_eagerly(True)
-    try:
-        return tools.simulate(envs, agent, steps)
-    finally:
-        tf.config.run_functions_eagerly(False)
-
-
-def numbers(variables):
-    return [tf.convert_to_tensor(x).numpy().copy() for x in variables]
-
-
 def variables(agent):
     return numbers(agent.network.trainable_variables)
-
-
-def same(left, right):
-    return all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
 # What is learned from.
@@ -147,20 +126,6 @@ def test_metrics_are_finite_and_declared(name, network):
     assert np.isfinite(list(result.values())).all()
     wanted = {"policy_loss", "value_loss", "entropy", "kl", "explained_variance"}
     assert wanted <= set(result)
-
-
-def collected(agent, envs):
-    """Items of the first full memory."""
-    taken = []
-
-    def keep(data, mask, *_):
-        taken.append(agent.prepare(data, mask))
-        raise StopIteration
-
-    agent._update = keep
-    with pytest.raises(StopIteration):
-        eagerly(envs, agent, 100)
-    return taken[0]
 
 
 def test_gradient_of_vpg_is_the_policy_gradient():

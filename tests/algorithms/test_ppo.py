@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
+from simulated import Endless, eagerly
 
 from agents import networks, tools
 from agents.algorithms import ppo
@@ -108,17 +109,8 @@ def filled(config, cls=Kept, **kwargs):
     agent = make(envs, config, cls=cls)
     randomize(agent)
     while not agent.memory.full():
-        simulate_eagerly(envs, agent, 1)
+        eagerly(envs, agent, 1)
     return agent, *agent.memory.data()
-
-
-def simulate_eagerly(envs, agent, steps, **kwargs):
-    """Quicker than tracing for a few steps."""
-    tf.config.run_functions_eagerly(True)
-    try:
-        return tools.simulate(envs, agent, steps, **kwargs)
-    finally:
-        tf.config.run_functions_eagerly(False)
 
 
 def randomize(agent, seed=0, scale=0.5):
@@ -698,7 +690,7 @@ def test_policy_before_the_update_is_the_one_that_acted(name, memory):
     agent = make(envs, config, cls=Watched, max_length=30)
     before = numpy(agent.network.policy_variables)
     graph = (name, memory) == ("gru", "unrolls")  # Tracing all takes too long.
-    simulate = tools.simulate if graph else simulate_eagerly
+    simulate = tools.simulate if graph else eagerly
     simulate(envs, agent, 20)
     assert agent.updates.numpy() >= 5
     for x, y in zip(before, numpy(agent.network.policy_variables), strict=True):
@@ -713,7 +705,7 @@ def test_nothing_is_learned_across_a_forced_reset(memory):
     agent = make(envs, config, cls=Watched)
     randomize(agent)
     for steps in (3, 4, 17):
-        simulate_eagerly(envs, agent, steps, reset=True)
+        eagerly(envs, agent, steps, reset=True)
     # What was cut off is forgotten, so 17 steps hold three updates or two.
     assert agent.updates.numpy() == (3 if memory == "episodes" else 2)
     assert (agent.worst.numpy() < 1e-5).all()
@@ -755,7 +747,7 @@ def test_every_step_is_used_once_per_epoch(name, memory, size, sizes):
     )
     agent = make(envs, config, cls=Recording)
     # Episodes of 3, 4, 4 and again 3 steps, while the longest is one too many.
-    simulate_eagerly(envs, agent, 6 if memory == "episodes" else 8)
+    eagerly(envs, agent, 6 if memory == "episodes" else 8)
     assert [len(x) for x in agent.seen] == sizes * 3
     epochs = np.reshape(np.concatenate(agent.seen), [3, -1])
     orders = [tuple(epoch) for epoch in epochs]
@@ -769,7 +761,7 @@ def test_no_learning_no_change():
     rates = {"learning_rate": 0.0, "value_learning_rate": 0.0}
     agent = make(envs, settings(memory="unrolls", **rates))
     before = numpy(agent.network.trainable_variables)
-    simulate_eagerly(envs, agent, 16)
+    eagerly(envs, agent, 16)
     for x, y in zip(before, numpy(agent.network.trainable_variables), strict=True):
         np.testing.assert_array_equal(x, y)
     metrics = agent.metrics.result()
@@ -792,7 +784,7 @@ def test_statistics_are_those_of_the_valid_steps_of_all_updates(key):
 
     envs = noise_batch(4)
     agent = make(envs, settings(normalize_rewards=names[key]), cls=Collecting)
-    simulate_eagerly(envs, agent, 14)
+    eagerly(envs, agent, 14)
     assert len(agent.collected) >= 2
     (observations,) = agent.observations.persistent
     for normalizer, name in ((observations, "observation"), (agent.rewards, key)):
@@ -812,14 +804,14 @@ def test_statistics_are_those_of_the_valid_steps_of_all_updates(key):
 def test_metrics_of_an_update():
     envs = noise_batch(4)
     agent = make(envs, settings())
-    simulate_eagerly(envs, agent, 3)
+    eagerly(envs, agent, 3)
     assert agent.metrics.result() == {}
-    simulate_eagerly(envs, agent, 5)
+    eagerly(envs, agent, 5)
     expected = set(agent.metrics.names) - {"failed_updates"}
     assert expected >= {"policy_loss", "value_loss", "kl", "gradient_norm"}
     assert set(agent.metrics.result()) == expected
     shared = make(envs, settings("shared"))
-    simulate_eagerly(envs, shared, 8)
+    eagerly(envs, shared, 8)
     missing = {"value_gradient_norm", "value_learning_rate"}
     assert set(shared.metrics.result()) == expected - missing
 
@@ -856,7 +848,7 @@ def test_clipped_gradients_move_little():
         )
         agent = make(envs, config)
         before = numpy(agent.network.trainable_variables)
-        simulate_eagerly(envs, agent, 8)
+        eagerly(envs, agent, 8)
         after = numpy(agent.network.trainable_variables)
         assert agent.metrics.result()["gradient_norm"] > 1e-3  # Before clipping.
         pairs = zip(before, after, strict=True)
@@ -868,8 +860,8 @@ def test_clipped_gradients_move_little():
 def test_blocks_and_compiled_updates_learn_the_same():
     results = []
     for simulate, changes in (
-        (simulate_eagerly, {"minibatch_size": 1000}),
-        (simulate_eagerly, {"minibatch_size": None, "block_size": 5}),
+        (eagerly, {"minibatch_size": 1000}),
+        (eagerly, {"minibatch_size": None, "block_size": 5}),
         (tools.simulate, {"minibatch_size": 1000, "jit": True}),
     ):
         envs = noise_batch(4)
@@ -954,7 +946,7 @@ def test_episode_longer_than_promised_raises():
     envs = noise_batch(2, durations=((9,),))
     agent = make(envs, settings(), max_length=6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the memory"):
-        simulate_eagerly(envs, agent, 9)
+        eagerly(envs, agent, 9)
 
 
 def test_defaults_are_those_of_the_paper():
@@ -1034,7 +1026,7 @@ def test_spaces(observation, action):
     config = settings(memory="unrolls", unroll_length=4, epochs=1)
     config = dataclasses.replace(config, network=network)
     agent = make(envs, config, cls=Kept)
-    simulate_eagerly(envs, agent, 4)
+    eagerly(envs, agent, 4)
     data, mask = agent.memory.data()
     for leaf, space in zip(
         tf.nest.flatten(data["observation"]),
@@ -1102,7 +1094,7 @@ def test_fresh_process_restores_everything_and_acts_the_same(tmp_path):
     envs = noise_batch(4)
     config = settings("lstm", learning_rate=1e-2)
     agent = make(envs, config, max_length=6)
-    simulate_eagerly(envs, agent, 17)
+    eagerly(envs, agent, 17)
     agent.begin_episodes(tf.range(4))
     tensors = stored(agent, tmp_path)
     names = " ".join(tensors)
@@ -1142,7 +1134,7 @@ def test_fresh_process_restores_everything_and_acts_the_same(tmp_path):
 def test_evaluation_changes_nothing_that_is_stored(name, tmp_path):
     envs = noise_batch(4)
     agent = make(envs, settings(name))
-    simulate_eagerly(envs, agent, 8)
+    eagerly(envs, agent, 8)
     before = stored(agent, tmp_path / "before")
     tools.simulate(envs, agent, 20, training=False, reset=True)
     assert_same(stored(agent, tmp_path / "after"), before)
@@ -1151,7 +1143,7 @@ def test_evaluation_changes_nothing_that_is_stored(name, tmp_path):
 def test_evaluation_is_deterministic():
     envs = noise_batch(4)
     agent = make(envs, settings("gru"))
-    simulate_eagerly(envs, agent, 8)
+    eagerly(envs, agent, 8)
     scores = []
     for _ in range(2):
         envs.discontinue(tf.constant(loop.phase_seeds(0, 0, 4)))
@@ -1202,30 +1194,6 @@ def test_resumed_training_is_the_uninterrupted_one(name, memory, tmp_path):
 # Learning.
 
 
-class Endless(gymnasium.Env):
-    """Pays one per step; episodes of eight steps are cut off, or end."""
-
-    observation_space = gs.Box(-1, 1, (2,))
-    action_space = gs.Discrete(2)
-
-    def __init__(self, terminate):
-        self._terminate, self._time = terminate, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._time = 0
-        return self._observe(), {}
-
-    def step(self, action):
-        self._time += 1
-        done = self._time == 8
-        flags = (done, False) if self._terminate else (False, done)
-        return self._observe(), 1.0, *flags, {}
-
-    def _observe(self):
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
-
-
 def seeded(envs):
     envs.discontinue(tf.constant(loop.phase_seeds(0, 0, len(envs))))
     return envs
@@ -1238,7 +1206,7 @@ def test_value_of_an_endless_reward(memory):
     """One per step for ever is worth 1 / (1 - 0.98) = 50."""
     values = []
     for terminate, steps in ((False, 1920), (True, 320)):
-        envs = seeded(batch(*(Endless(terminate) for _ in range(8))))
+        envs = seeded(batch(*(Endless(not terminate) for _ in range(8))))
         config = settings(
             memory=memory,
             unroll_length=32,
