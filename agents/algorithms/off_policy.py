@@ -154,6 +154,9 @@ class OffPolicy(algorithm.Algorithm):
         self._run_updates = placement.function(
             self._update_repeatedly, config.jit, memory=True
         )
+        self._run_update_on = placement.function(
+            self._update_on, config.jit, memory=False
+        )
 
     def act(
         self, agent_indices: tf.Tensor, observation: Any, training: bool
@@ -221,16 +224,25 @@ class OffPolicy(algorithm.Algorithm):
         self.completed(index)
         self.remembered(tf.size(agent_indices, tf.int64))
 
+    @property
+    def start_size(self) -> int:
+        """Transitions in the memory before the first update."""
+        return self._config.start_size
+
     def remembered(self, steps: tf.Tensor) -> None:
         """Train as often as it is due after so many more steps, int64."""
-        ready = self.memory.size >= self._config.start_size
+        self.count(steps, self.memory.size)
+        conditional.when(self.due() > 0, self.train)
+
+    def count(self, steps: tf.Tensor, size: tf.Tensor) -> None:
+        """Updates are due for so many more steps, int64, if the memory is large enough."""
+        ready = size >= self._config.start_size
         self._counted.assign_add(tf.where(ready, steps, 0))
-        conditional.when(self._due() > 0, self.train)
 
     def completed(self, index: tf.Tensor) -> None:
         """Learn which transitions are complete now, int64 `[M]`, -1 for none."""
 
-    def _due(self) -> tf.Tensor:
+    def due(self) -> tf.Tensor:
         """Updates that are missing, for the steps since the memory is large enough."""
         ratio = tf.constant(self._config.replay_ratio, tf.float64)
         wanted = tf.floor(tf.cast(self._counted, tf.float64) * ratio + 1e-6)
@@ -253,10 +265,33 @@ class OffPolicy(algorithm.Algorithm):
 
     def train(self) -> None:
         """All updates that are due."""
+        count = tf.cast(self.due(), tf.int32)
+        self._schedule()
+        self._report(self._run_updates(count), count)
+
+    def train_on(self, items: dict[str, Any]) -> tf.Tensor:
+        """One update on a batch that another algorithm did `draw`, from its memory.
+
+        Returns:
+          Temporal difference errors `[B]`, which belong to its memory.
+        """
+        self._schedule()
+        metrics, errors = self._run_update_on(items)
+        self._report(metrics, 1)
+        return errors
+
+    def draw(self) -> dict[str, Any]:
+        """Draw a batch from the memory; see `Replay.sample`."""
+        seed = self.generator.uniform_full_int([2], tf.int32)
+        beta = schedules.value(self._config.priority_beta, self.steps)
+        return self.memory.sample(self._config.batch_size, seed, beta)
+
+    def _schedule(self) -> None:
         for optimizer in self.optimizers:
             optimizer.schedule(self.steps)
-        count = tf.cast(self._due(), tf.int32)
-        metrics = self._run_updates(count)
+
+    def _report(self, metrics: dict[str, tf.Tensor], count: tf.Tensor | int) -> None:
+        """Count mean metrics of so many updates; raise if they are not finite."""
         for name, metric in metrics.items():
             tf.debugging.assert_all_finite(
                 metric, f"{type(self).__name__}'s {name} is not finite."
@@ -270,15 +305,19 @@ class OffPolicy(algorithm.Algorithm):
 
     def _update(self) -> dict[str, tf.Tensor]:
         """One update on a new batch."""
-        config = self._config
-        self.updates.assign_add(1)
-        seed = self.generator.uniform_full_int([2], tf.int32)
-        beta = schedules.value(config.priority_beta, self.steps)
-        items = self.prepare(self.memory.sample(config.batch_size, seed, beta))
-        index = items.pop("index")
-        metrics, errors = self.learn(items)
-        self.memory.update(index, errors)
+        items = self.draw()
+        metrics, errors = self._update_on(items)
+        self.memory.update(items["index"], errors)
         return metrics
+
+    def _update_on(
+        self, items: dict[str, Any]
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """One update on a batch of the memory."""
+        self.updates.assign_add(1)
+        items = self.prepare(items)
+        del items["index"]
+        return self.learn(items)
 
     def prepare(self, items: dict[str, Any]) -> dict[str, Any]:
         """Transitions of the memory with observations as the networks see them."""

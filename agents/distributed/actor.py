@@ -17,7 +17,7 @@ class Chunk(NamedTuple):
     """What an actor did in one go, as arrays.
 
     Attributes:
-      data: What its memory held, as taken from it.
+      data: What its memory held, as taken from it; or a reference to that.
       lengths: Valid steps of each sequence in it, `[K]`; none for transitions.
       metrics: What the algorithm reports of acting, as taken from its metrics.
       version: Of the weights that acted.
@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
       seconds: How long that took.
     """
 
-    data: list[np.ndarray] | dict[str, np.ndarray]
+    data: list[np.ndarray] | dict[str, np.ndarray] | Any
     lengths: np.ndarray
     metrics: np.ndarray
     version: int
@@ -71,11 +71,7 @@ class Actor:
 
     def build(self) -> None:
         """Make environments and algorithm, which may fail."""
-        tf.config.set_visible_devices([], "GPU")
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.experimental.enable_op_determinism()
-        assert not tf.config.get_visible_devices("GPU")
+        use_one_thread()
         self._env = environments(self._config.environment, self._rows)
         self._agent = self._config.create_algorithm(self._description, self._rows)
         self._agent.train = lambda: None  # What is remembered waits until it is taken.
@@ -133,6 +129,11 @@ class Actor:
             time.perf_counter() - start,
         )
 
+    def collect_apart(self, *arguments: Any) -> tuple[Chunk, Any]:
+        """As `collect`; the data is a result of its own, which may go elsewhere."""
+        chunk = self.collect(*arguments)
+        return chunk._replace(data=None), chunk.data
+
     def _taken(self, quota: int) -> tuple[Any, np.ndarray]:
         """Data and lengths of what is remembered."""
         if isinstance(self._agent.memory, memories.Replay):
@@ -141,6 +142,15 @@ class Actor:
             return {name: x.numpy() for name, x in data.items()}, np.zeros(0, np.int32)
         data, lengths = self._take()
         return [x[:quota].numpy() for x in data], lengths[:quota].numpy()
+
+
+def use_one_thread() -> None:
+    """Let TensorFlow use one thread of this process, and no GPU."""
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.experimental.enable_op_determinism()
+    assert not tf.config.get_visible_devices("GPU")
 
 
 def _assign(variables: list[tf.Variable]) -> Callable[[list[tf.Tensor]], None]:

@@ -56,7 +56,8 @@ class Unrolls(phase.Phase):
         steps = self._learner.agent.batch_steps
         for index in self._idle:
             rows, weights = self._workers.sizes[index], self._learner.weights()
-            if index in self._workers.present:
+            busy = self._workers.num_pending(index) >= self._options.in_flight
+            if index in self._workers.present and not busy:
                 self._workers.collect(index, steps, rows, *weights, self.lend(index))
         self._idle = []
 

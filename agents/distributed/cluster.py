@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 
@@ -23,12 +24,13 @@ class WorkerError(RuntimeError):
 
 def require_ray() -> None:
     """Make sure that Ray is installed, and choose how it behaves."""
-    quiet = {
+    behaviour = {
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Actors hide GPUs themselves.
         "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # It prints of every process that died.
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # Acting is not less urgent than learning.
     }
-    for name, value in quiet.items():  # Ray reads them when it is imported.
+    for name, value in behaviour.items():  # Ray reads them when it is imported.
         os.environ.setdefault(name, value)
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -85,7 +87,8 @@ def connected(
     import ray
 
     if ray.is_initialized():
-        yield share(num_agents, num_workers, free_cpus(), "on the cluster")
+        free = free_cpus(num_workers or 1)
+        yield share(num_agents, num_workers, free, "on the cluster")
         return
     if address is None:
         free = len(os.sched_getaffinity(0))
@@ -94,16 +97,25 @@ def connected(
         probe(address)
     try:
         _start(address)
-        yield share(num_agents, num_workers, free_cpus(), "on the cluster")
+        free = free_cpus(num_workers or 1)
+        yield share(num_agents, num_workers, free, "on the cluster")
     finally:
         ray.shutdown()
 
 
-def free_cpus() -> int:
-    """CPUs that no actor has reserved."""
+def free_cpus(wanted: int = 0) -> int:
+    """CPUs that no actor has reserved; waits a little for as many as are wanted.
+
+    Those of actors that were just killed are free a moment later.
+    """
     import ray
 
-    return int(ray.available_resources().get("CPU", 0))
+    deadline = time.monotonic() + 5.0
+    while True:
+        free = int(ray.available_resources().get("CPU", 0))
+        if free >= wanted or time.monotonic() > deadline:
+            return free
+        time.sleep(0.1)
 
 
 def probe(address: str) -> None:

@@ -12,6 +12,7 @@ from agents.distributed import (
     learner,
     phase,
     replay,
+    shards,
     synchronous,
     workers,
 )
@@ -66,7 +67,7 @@ class Loop(loop.Loop):
           description: Of an environment.
           sizes: Rows of each worker.
           batch_env: For evaluation.
-          algorithm: The one that learns.
+          algorithm: The one that learns, without a memory if that is in shards.
           *arguments: As of `tools.loop.Loop`.
           options: How workers and learner keep step.
 
@@ -75,13 +76,50 @@ class Loop(loop.Loop):
         """
         super().__init__(batch_env, algorithm, *arguments)
         self._topology = topology(algorithm)
-        self._learner = learner.Learner(algorithm)
-        self._options = options or phase.Options()
-        self._workers = workers.Workers(config, description, sizes, self._options.steps)
+        self._options = options = options or phase.Options()
+        self._shards = None
+        with contextlib.ExitStack() as stack:
+            if options.shards:
+                self._shards = self._divide(config, description, sizes)
+                stack.callback(self._shards.close)
+                self._learner = shards.Learner(algorithm, self._shards)
+            else:
+                self._learner = learner.Learner(algorithm)
+            self._workers = workers.Workers(
+                config, description, sizes, options.steps, bool(options.shards)
+            )
+            stack.callback(self._workers.close)
+            self._stack = stack.pop_all()
+
+    def _divide(
+        self, config: Any, description: make.Description, sizes: list[int]
+    ) -> shards.Shards:
+        """Shards with what the newest checkpoint has of them."""
+        if self._topology is not replay.Transitions:
+            name = type(self._algorithm).__name__
+            raise cluster.DistributedError(
+                f"{name} has no replay memory that could be divided; leave out "
+                "--num_shards."
+            )
+        options = self._options
+        divided = shards.Shards(
+            *(config, description, sizes, options.shards, options.prefetch)
+        )
+        if self._checkpoints and self._checkpoints.names():
+            name = self._checkpoints.names()[-1]
+            divided.restore(self._checkpoints.directory, name)
+        return divided
 
     def close(self) -> None:
-        """End the workers."""
-        self._workers.close()
+        """End workers and shards."""
+        self._stack.close()
+
+    def save(self, checkpoints: checkpoint.Checkpoints) -> None:
+        """Write a checkpoint; those of shards first, and one more of them."""
+        if self._shards:
+            keep = checkpoints.keep + 1
+            self._shards.save(checkpoints.directory, keep, self.step)
+        super().save(checkpoints)
 
     def training(self) -> loop.Progress:
         """A phase on Ray."""
@@ -138,7 +176,10 @@ class RayExecutor:
         environment = config.environment
         description = environment.describe()
         self._config = config
-        self.agent = config.create_learner(description)
+        learning = config
+        if options and options.shards:
+            learning = config.without_memory(environment.num_agents)
+        self.agent = learning.create_learner(description)
         with contextlib.ExitStack() as stack:
             sizes = stack.enter_context(
                 cluster.connected(address, num_workers, environment.num_agents)
@@ -169,10 +210,7 @@ class RayExecutor:
 
     def save(self, directory: str) -> None:
         """Write a checkpoint, as those of runs."""
-        state = {"step": self._loop.step, "phase": self._loop.phase}
-        checkpoint.Checkpoints(directory).save(
-            self._loop.step, self.agent.persistent(), state
-        )
+        self._loop.save(checkpoint.Checkpoints(directory))
 
     def close(self) -> None:
         """End the workers, and Ray if it was started here."""

@@ -40,6 +40,10 @@ class Learner:
             self._published = self.version, ray.put(values)
         return self._published
 
+    def metrics(self) -> dict[str, float]:
+        """More that is known when a phase is over."""
+        return {}
+
     def learn(self, data: list[np.ndarray], lengths: np.ndarray, steps: int) -> None:
         """Update on one batch that was taken from memories, of so many steps."""
         self._update(self._learn, data, lengths, steps)

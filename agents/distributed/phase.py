@@ -21,6 +21,10 @@ class Options:
     """Updates after which an unroll is too old to learn from."""
     steps: int = 32
     """Transitions of a row in a chunk for a replay memory."""
+    shards: int = 0
+    """Processes that hold the replay memory; with none the learner's process does."""
+    prefetch: int = 2
+    """Batches of each shard, on average, that are drawn before they are needed."""
 
 
 class Phase(loop.Progress):
@@ -46,7 +50,10 @@ class Phase(loop.Progress):
 
     def metrics(self) -> dict[str, float]:
         """Faults so far."""
-        return {"worker_restarts": self._workers.restarts}
+        return {
+            "worker_restarts": self._workers.restarts,
+            **self._learner.metrics(),
+        }
 
     def timing(self, seconds: float) -> dict[str, float]:
         """Speeds of acting alone and learning alone, and their shares of the time."""

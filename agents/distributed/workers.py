@@ -10,6 +10,9 @@ import ray
 from agents.distributed import actor, cluster
 from agents.environments import make
 
+MAX_DEATHS = 5
+"""Times that a worker may die in a row before it has done anything."""
+
 START_TIMEOUT = 120.0
 """Seconds in which an actor must be there, so that CPUs that are gone are noticed."""
 
@@ -34,11 +37,21 @@ class Workers:
     """
 
     def __init__(
-        self, config: Any, description: make.Description, sizes: list[int], steps: int
+        self,
+        config: Any,
+        description: make.Description,
+        sizes: list[int],
+        steps: int,
+        apart: bool = False,
     ) -> None:
         """Start one actor for each of the numbers of rows, and wait for them.
 
-        The last argument is that of `Actor`.
+        Args:
+          config: Of `Actor`, as the next one.
+          description: Of its environment.
+          sizes: Rows of each worker.
+          steps: Of `Actor`.
+          apart: The data of chunks stays where it is, chunks have references to it.
 
         Raises:
           DistributedError: if environments cannot be made there, in one line.
@@ -48,7 +61,9 @@ class Workers:
         self._ends = np.cumsum(sizes)  # Rows behind those of each.
         self._create = ray.remote(num_cpus=1, max_restarts=0)(actor.Actor).remote
         self._arguments, self._steps = (config, description), steps
-        self._pending: dict[Any, int] = {}  # Results by worker.
+        self._apart = apart
+        self._deaths = [0] * len(sizes)
+        self._pending: dict[Any, tuple[int, Any]] = {}  # Worker and data, by result.
         self._building: dict[Any, tuple[int, float]] = {}  # Their deadlines, too.
         self._actors: list[Any] = [None] * len(sizes)
         self._begun: tuple[int, int] | None = None
@@ -75,7 +90,17 @@ class Workers:
 
     def collect(self, index: int, *arguments: Any) -> None:
         """Let a worker do what `Actor.collect` says, after what it is doing."""
-        self._pending[self._actors[index].collect.remote(*arguments)] = index
+        worker, data = self._actors[index], None
+        if self._apart:
+            collect = worker.collect_apart.options(num_returns=2)
+            result, data = collect.remote(*arguments)
+        else:
+            result = worker.collect.remote(*arguments)
+        self._pending[result] = index, data
+
+    def num_pending(self, index: int) -> int:
+        """Chunks that a worker was asked for and that were not seen by `next` yet."""
+        return sum(index == other for other, _ in self._pending.values())
 
     def next(self) -> tuple[int, actor.Chunk | None]:
         """Wait for the next result, of whatever worker; none if it died or is lost.
@@ -100,15 +125,18 @@ class Workers:
         """What happens next, if it is a result or a replacement."""
         if not self.present:
             raise cluster.WorkerError("no worker is left; no CPU is free for any.")
-        references = [*self._building, *self._pending]
+        first: dict[int, Any] = {}  # Results of a worker only in their order.
+        for reference, (index, _) in self._pending.items():
+            first.setdefault(index, reference)
+        references = [*self._building, *first.values()]
         ready, _ = ray.wait(references, num_returns=1, timeout=1.0)
         if not ready:
             return self._expire()
         (reference,) = ready
         index, _ = self._building.pop(reference, (None, None))
-        built = index is not None
+        built, data = index is not None, None
         if not built:
-            index = self._pending.pop(reference)
+            index, data = self._pending.pop(reference)
         try:
             result = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
@@ -117,11 +145,21 @@ class Workers:
         except ray.exceptions.RayError:  # The process, its node or the data are gone.
             self._replace(index)
             return index, None
-        return None if built else (index, result)
+        if built:
+            return None
+        self._deaths[index] = 0
+        return index, result._replace(data=data) if self._apart else result
 
     def _replace(self, index: int) -> None:
         """Start another actor in place of one."""
         self.restarts += 1
+        self._deaths[index] += 1
+        if self._deaths[index] > MAX_DEATHS:
+            self.close()
+            raise cluster.WorkerError(
+                f"worker {index} died {MAX_DEATHS + 1} times in a row before it had "
+                "done anything; see what its environments print in the logs of Ray."
+            )
         _NOTES.info("worker %d has died and is replaced", index)
         self._forget(index)
         self._build(index)
@@ -131,7 +169,7 @@ class Workers:
     def _forget(self, index: int) -> None:
         """Nothing that an actor was asked for matters any more."""
         ray.kill(self._actors[index])
-        self._pending = {r: i for r, i in self._pending.items() if i != index}
+        self._pending = {r: x for r, x in self._pending.items() if x[0] != index}
         self._building = {r: x for r, x in self._building.items() if x[0] != index}
 
     def _expire(self) -> tuple[int, None] | None:

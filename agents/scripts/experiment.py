@@ -171,6 +171,13 @@ class Config:
     seed: int = 0
     devices: Devices = dataclasses.field(default_factory=Devices)
 
+    def without_memory(self, num_agents: int) -> "Config":
+        """The same with the least replay memory that is legal, if it has any."""
+        if not hasattr(self.algorithm, "without_memory"):
+            return self
+        settings = self.algorithm.without_memory(num_agents)
+        return dataclasses.replace(self, algorithm=settings)
+
     def create_learner(self, description: make.Description) -> Any:
         """Algorithm that trains, on its devices; raises ValueError as below."""
         from agents.tools import placement

@@ -256,9 +256,7 @@ def policy(
 
     Of a replay memory it has the least that is legal, and reads nothing.
     """
-    if hasattr(config.algorithm, "without_memory"):
-        settings = config.algorithm.without_memory(num_agents)
-        config = dataclasses.replace(config, algorithm=settings)
+    config = config.without_memory(num_agents)
     agent = algorithm(config, description, num_agents)
     return agent, restore(logdir, agent, name, memory=False)
 

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         prepare(logdir, config)
         view = stack.enter_context(display.Display(logdir, config, args.quiet))
-        return Training(logdir, config, description, view, sizes).run()
+        return Training(logdir, config, description, view, sizes, args.num_shards).run()
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -97,9 +97,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="workers on Ray (default: one per free CPU)",
     )
+    parser.add_argument(
+        "--num_shards",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes on Ray that hold a replay memory (default: that of the learner)",
+    )
     args = parser.parse_args(argv)
-    if args.executor == "local" and (args.ray_address or args.num_workers):
-        parser.error("--ray_address and --num_workers need --executor ray")
+    distributed = args.ray_address or args.num_workers or args.num_shards
+    if args.executor == "local" and distributed:
+        parser.error(
+            "--ray_address, --num_workers and --num_shards need --executor ray"
+        )
+    if args.num_shards < 0:
+        parser.error("--num_shards must not be negative")
     return args
 
 
@@ -145,16 +157,21 @@ class Training:
         description: Any,
         view: display.Display,
         sizes: list[int] | None = None,
+        num_shards: int = 0,
     ) -> None:
         """Restore the newest checkpoint, if any, and start the environments.
 
-        With sizes, workers on Ray act, each for one of these numbers of rows.
+        With sizes, workers on Ray act, each for one of these numbers of rows, and with
+        shards, as many processes there hold the replay memory.
         """
         from agents.tools import checkpoint, loop, writers
 
         self._logdir, self._config, self._view = logdir, config, view
         train = config.train
-        algorithm = runs.algorithm(config, description)
+        learning = config
+        if num_shards:
+            learning = config.without_memory(config.environment.num_agents)
+        algorithm = runs.algorithm(learning, description)
         checkpoints = checkpoint.Checkpoints(
             logdir / "checkpoints", train.keep_checkpoints
         )
@@ -179,9 +196,12 @@ class Training:
             schedule = loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
             create = loop.Loop
             if sizes:
-                from agents.distributed import executor
+                from agents.distributed import executor, phase
 
-                create = functools.partial(executor.Loop, config, description, sizes)
+                create = functools.partial(
+                    *(executor.Loop, config, description, sizes),
+                    options=phase.Options(shards=num_shards),
+                )
                 view.note(f"{len(sizes)} workers on Ray")
             self._loop = create(
                 self._batch_env,

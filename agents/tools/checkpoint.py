@@ -34,12 +34,16 @@ class Checkpoints:
     `BLOCK_BYTES` is cut into blocks, files that are named by their content; those that
     the newest checkpoint has, too, are hard links to its files. So only what changed is
     written, and no checkpoint needs another one.
+
+    Attributes:
+      directory: Where they are.
+      keep: How many of them.
     """
 
     def __init__(self, directory: str | pathlib.Path, keep: int = 5) -> None:
         """Keep the newest `keep` checkpoints."""
-        self._directory = pathlib.Path(directory)
-        self._keep = keep
+        self.directory = pathlib.Path(directory)
+        self.keep = keep
 
     def names(self) -> list[str]:
         """Complete checkpoints, oldest first."""
@@ -47,10 +51,10 @@ class Checkpoints:
 
     def save(self, step: int, trackables: dict[str, Any], state: dict) -> str:
         """Write a checkpoint and delete those that are too old; returns its name."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self._sweep()
         name = f"step-{step:012d}"
-        path, partial = self._directory / name, self._directory / f".writing-{name}"
+        path, partial = self.directory / name, self.directory / f".writing-{name}"
         newest = max(self._paths().items(), default=(None, partial))[1]
         partial.mkdir()
         files, large = _separate(trackables)
@@ -64,12 +68,12 @@ class Checkpoints:
                 _flush(file)
         _flush(partial)
         if path.exists():
-            path.rename(self._directory / f".replaced-{name}")
+            path.rename(self.directory / f".replaced-{name}")
         partial.rename(path)
-        _flush(self._directory)
+        _flush(self.directory)
         paths = self._paths()
-        for old in self.names()[: -self._keep]:
-            paths[old].rename(self._directory / f".deleting-{old}")
+        for old in self.names()[: -self.keep]:
+            paths[old].rename(self.directory / f".deleting-{old}")
         self._sweep()
         return name
 
@@ -86,11 +90,11 @@ class Checkpoints:
         """
         paths = self._paths()
         if not paths:
-            raise CheckpointError(f"no checkpoint in {self._directory}.")
+            raise CheckpointError(f"no checkpoint in {self.directory}.")
         name = name or max(paths)
         if name not in paths:
             raise CheckpointError(
-                f"no checkpoint {name!r} in {self._directory}; "
+                f"no checkpoint {name!r} in {self.directory}; "
                 f"there are {', '.join(sorted(paths))}."
             )
         path = paths[name]
@@ -107,14 +111,14 @@ class Checkpoints:
 
     def _paths(self) -> dict[str, pathlib.Path]:
         """Complete checkpoints by name; replaced ones until the new one is there."""
-        replaced = self._directory.glob(".replaced-step-*")
+        replaced = self.directory.glob(".replaced-step-*")
         paths = {path.name.removeprefix(".replaced-"): path for path in replaced}
-        return paths | {path.name: path for path in self._directory.glob("step-*")}
+        return paths | {path.name: path for path in self.directory.glob("step-*")}
 
     def _sweep(self) -> None:
         """Delete what is hidden, so that nothing is ever seen half deleted."""
         complete = self._paths().values()
-        for path in self._directory.glob(".*-step-*"):
+        for path in self.directory.glob(".*-step-*"):
             if path not in complete:
                 shutil.rmtree(path)
 

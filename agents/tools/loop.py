@@ -93,8 +93,12 @@ class Loop:
             yield from self._train() if training else self._evaluate()
             self.phase += 1
             if self._checkpoints:
-                state = {"step": self.step, "phase": self.phase, **self._state()}
-                self._checkpoints.save(self.step, self._algorithm.persistent(), state)
+                self.save(self._checkpoints)
+
+    def save(self, checkpoints: checkpoint.Checkpoints) -> None:
+        """Write a checkpoint."""
+        state = {"step": self.step, "phase": self.phase, **self._state()}
+        checkpoints.save(self.step, self._algorithm.persistent(), state)
 
     def _train(self) -> Iterator[Report]:
         """One phase of training."""

@@ -1,0 +1,288 @@
+"""Shards: a replay memory that is divided among several processes."""
+
+import dataclasses
+import logging
+import time
+from typing import Any
+
+import numpy as np
+import ray
+import tensorflow as tf
+
+from agents.distributed import actor, cluster, learner
+from agents.environments import make
+from agents.tools import checkpoint
+
+WAITING_INSERTS = 8
+"""Chunks that may wait for a shard before workers wait for it."""
+
+_NOTES = logging.getLogger(__name__)
+
+
+class Shard:
+    """The replay memory of some rows, in one process."""
+
+    def __init__(
+        self, config: Any, description: make.Description, rows: int, seed: int
+    ) -> None:
+        """Take what is to be made: an algorithm of this config, for its memory."""
+        capacity = -(-config.algorithm.capacity * rows // config.environment.num_agents)
+        settings = dataclasses.replace(config.algorithm, capacity=capacity)
+        self._config = dataclasses.replace(config, algorithm=settings, seed=seed)
+        self._description, self._rows = description, rows
+
+    def build(self) -> int:
+        """Allocate the memory, which may fail."""
+        actor.use_one_thread()
+        self._agent = self._config.create_algorithm(self._description, self._rows)
+        memory = self._agent.memory
+        self._extend, self._update = (
+            tf.function(function, autograph=False, reduce_retracing=True)
+            for function in (memory.extend, memory.update)
+        )
+        self._draw = tf.function(self._agent.draw, autograph=False)
+        return self._size()
+
+    def insert(self, data: dict[str, np.ndarray], first_row: int) -> int:
+        """Extend the memory from this row on; returns what it holds then."""
+        self._extend(data, tf.constant(first_row))
+        return self._size()
+
+    def draw(self, steps: int) -> dict[str, Any]:
+        """A batch, at so many environment steps of all."""
+        self._agent.steps.assign(steps)
+        return tf.nest.map_structure(lambda x: x.numpy(), self._draw())
+
+    def update(self, index: np.ndarray, errors: np.ndarray) -> None:
+        """Tell the memory the errors of transitions of a batch."""
+        self._update(index, errors)
+
+    def save(self, directory: str, keep: int, step: int) -> None:
+        """Write a checkpoint of the memory."""
+        checkpoint.Checkpoints(directory, keep).save(step, self._trackables(), {})
+
+    def restore(self, directory: str, name: str) -> int:
+        """Load a checkpoint; returns what the memory holds then."""
+        checkpoint.Checkpoints(directory).restore(self._trackables(), name)
+        return self._size()
+
+    def _trackables(self) -> dict[str, Any]:
+        return {
+            checkpoint.MEMORY: self._agent.memory.persistent,
+            "generator": self._agent.generator,
+        }
+
+    def _size(self) -> int:
+        return int(self._agent.memory.size)
+
+
+class Shards:
+    """Ray actors that hold a replay memory together, and batches drawn in advance.
+
+        shards.insert(first_row, reference)
+        shard, items = shards.next(steps)
+        shards.update(shard, items["index"], errors)
+
+    Every shard has the rows of some of the workers. Batches are of one shard each, which
+    is drawn in proportion to what the shards hold. A shard that dies is replaced by an
+    empty one.
+
+    Attributes:
+      restarts: Number of shards that were replaced.
+      sizes: Transitions in each shard, as far as known.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        description: make.Description,
+        sizes: list[int],
+        count: int,
+        prefetch: int,
+    ) -> None:
+        """Start so many shards, and wait for them.
+
+        Args:
+          config: Of the run.
+          description: Of its environment.
+          sizes: Rows of each worker.
+          count: Number of shards.
+          prefetch: Batches of each shard, on average, that are drawn in advance.
+
+        Raises:
+          DistributedError: if there are more shards than workers, or the memory cannot
+            be made there.
+        """
+        if count > len(sizes):
+            raise cluster.DistributedError(
+                f"{count} shards need as many workers, there are {len(sizes)}; lower "
+                "--num_shards."
+            )
+        self.restarts, self.sizes = 0, [0] * count
+        self._arguments, self._seed = (config, description), config.seed
+        self._prefetch = prefetch * count
+        ends = np.cumsum(sizes)  # Rows behind those of each worker.
+        last = [len(sizes) * (i + 1) // count - 1 for i in range(count)]
+        self._ends = ends[last]  # Rows behind those of each shard.
+        self._random = np.random.default_rng(config.seed)
+        self._inserts: dict[Any, int] = {}  # Shard by result, in order.
+        self._draws: dict[Any, int] = {}
+        self._actors = [self._create(index) for index in range(count)]
+        for index in range(count):
+            try:
+                self._get(index, self._actors[index].build.remote())
+            except ValueError as error:
+                self.close()
+                raise cluster.DistributedError(str(error)) from error
+
+    @property
+    def size(self) -> int:
+        """Transitions in all shards, as far as known."""
+        ready = list(self._inserts)
+        ready, _ = (
+            ray.wait(ready, num_returns=len(ready), timeout=0) if ready else ([], 0)
+        )
+        for reference in ready:
+            self._inserted(reference)
+        return sum(self.sizes)
+
+    def wait(self) -> int:
+        """Wait until everything is inserted; returns the size."""
+        while self._inserts:
+            self._inserted(next(iter(self._inserts)))
+        return sum(self.sizes)
+
+    def insert(self, first_row: int, data: Any) -> None:
+        """Let the shard of this row go on with what a reference stands for."""
+        shard = int(np.searchsorted(self._ends, first_row, "right"))
+        while sum(index == shard for index in self._inserts.values()) > WAITING_INSERTS:
+            self._inserted(next(x for x, i in self._inserts.items() if i == shard))
+        first_row -= self._first_row(shard)
+        self._inserts[self._actors[shard].insert.remote(data, first_row)] = shard
+
+    def next(self, steps: int) -> tuple[int, dict[str, Any]]:
+        """Wait for the next batch; returns its shard, too.
+
+        Args:
+          steps: Environment steps so far, for schedules.
+
+        Raises:
+          WorkerError: if no transition is left, since shards were lost.
+        """
+        while True:
+            total = self.size or self.wait()
+            if not total:
+                raise cluster.WorkerError("all replay shards were lost.")
+            weights = np.array(self.sizes) / total
+            while len(self._draws) < self._prefetch:
+                shard = int(self._random.choice(len(weights), p=weights))
+                self._draws[self._actors[shard].draw.remote(steps)] = shard
+            (reference,), _ = ray.wait(list(self._draws), num_returns=1)
+            shard = self._draws.pop(reference)
+            items = self._get(shard, reference)
+            if items is not None:
+                return shard, items
+
+    def update(self, shard: int, index: np.ndarray, errors: np.ndarray) -> None:
+        """Tell a shard the errors of a batch, without waiting."""
+        self._actors[shard].update.remote(index, errors)
+
+    def save(self, directory: Any, keep: int, step: int) -> None:
+        """Write checkpoints `shard-i/step-...` into a directory that all can reach."""
+        path = str(directory)
+        results = [
+            shard.save.remote(f"{path}/shard-{index}", keep, step)
+            for index, shard in enumerate(self._actors)
+        ]
+        for index, result in enumerate(results):
+            self._get(index, result)
+
+    def restore(self, directory: Any, name: str) -> None:
+        """Load checkpoints; a shard that has none begins empty."""
+        for index, shard in enumerate(self._actors):
+            path = f"{directory}/shard-{index}"
+            try:
+                size = self._get(index, shard.restore.remote(path, name))
+            except checkpoint.CheckpointError as error:
+                _NOTES.info("replay shard %d begins empty: %s", index, error)
+            else:
+                self.sizes[index] = size or 0
+
+    def close(self) -> None:
+        """End all shards."""
+        for shard in self._actors:
+            ray.kill(shard)
+        self._actors = []
+
+    def _first_row(self, shard: int) -> int:
+        return int(self._ends[shard - 1]) if shard else 0
+
+    def _create(self, shard: int) -> Any:
+        rows = int(self._ends[shard]) - self._first_row(shard)
+        sequence = np.random.SeedSequence([self._seed, self.restarts, 1 + shard])
+        (seed,) = sequence.generate_state(1)
+        create = ray.remote(num_cpus=0, max_restarts=0)(Shard).remote
+        return create(*self._arguments, rows, int(seed) >> 1)
+
+    def _inserted(self, reference: Any) -> None:
+        """Wait for an insertion, and note what its shard holds then."""
+        shard = self._inserts.pop(reference, None)
+        if shard is None:  # It was replaced meanwhile.
+            return
+        size = self._get(shard, reference)
+        if size is not None:
+            self.sizes[shard] = size
+
+    def _get(self, shard: int, reference: Any) -> Any:
+        """Result of a shard; none if it has died and was replaced, or data was lost."""
+        try:
+            return ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        except ray.exceptions.RayActorError:
+            self._replace(shard)
+        except ray.exceptions.RayError:  # What a worker sent was lost with its node.
+            pass
+        return None
+
+    def _replace(self, shard: int) -> None:
+        """Start an empty shard in place of one."""
+        self.restarts += 1
+        _NOTES.info("replay shard %d has died and is replaced by an empty one", shard)
+        for waiting in (self._inserts, self._draws):
+            for reference in [x for x, index in waiting.items() if index == shard]:
+                del waiting[reference]
+        self.sizes[shard] = 0
+        self._actors[shard] = self._create(shard)
+        self._get(shard, self._actors[shard].build.remote())
+
+
+class Learner(learner.Learner):
+    """Trains on batches of shards, as often as it is due."""
+
+    def __init__(self, agent: Any, shards: Shards) -> None:
+        super().__init__(agent)
+        self._shards = shards
+        self._train_on = tf.function(agent.train_on, autograph=False)
+
+    def metrics(self) -> dict[str, float]:
+        """Faults so far."""
+        return {"shard_restarts": self._shards.restarts}
+
+    def insert(self, data: Any, first_row: int, steps: int) -> None:
+        """Send a reference to its shard; do the updates that are due then."""
+        agent = self.agent
+        self._shards.insert(first_row, data)
+        agent.steps.assign_add(steps)
+        size = self._shards.size
+        if size < agent.start_size:  # Wait, or it depends on the clock who is counted.
+            size = self._shards.wait()
+        agent.count(tf.constant(steps, tf.int64), tf.constant(size))
+        updates = int(agent.due())
+        for _ in range(updates):
+            shard, items = self._shards.next(int(agent.steps))
+            start = time.perf_counter()
+            errors = self._train_on(items)
+            self.seconds += time.perf_counter() - start
+            self._shards.update(shard, items["index"], errors.numpy())
+        self.version += bool(updates)
