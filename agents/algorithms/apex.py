@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from agents import exploration
 from agents.algorithms import dqn
+from agents.tools import conditional
 
 
 def _descent() -> dict:
@@ -134,6 +135,10 @@ class Apex(dqn.DQN):
         if not self._config.prioritized:
             return
         index = tf.boolean_mask(index, index >= 0)
+        # TensorFlow 2.21 fails at convolutions of empty batches on CPUs.
+        conditional.when(tf.size(index) > 0, self._prioritize, index)
+
+    def _prioritize(self, index: tf.Tensor) -> None:
         items = self.prepare(self.memory.get(index))
         items["target"] = self.target(items)
         self.memory.update(index, self.priorities(items))

@@ -143,10 +143,8 @@ class PolicyGradient(actor_critic.ActorCritic):
         items["first"] &= tf.range(config.chunk) > 0  # The stored state is reset there.
         items["state"] = tf.nest.map_structure(lambda x: chunks(x)[:, 0], data["state"])
         if "kl" in self.optimizer.needs:  # Some episodes began before other updates.
-            items["before"] = self.network.policy(
-                items["observation"], items["state"], items["first"]
-            )
-        value = self.network.value(items["observation"], items["state"], items["first"])
+            items["before"] = self.network.policy(*_inputs(items))
+        value = self.network.value(*_inputs(items))
         value = tf.reshape(value, [rows, length])
         ends = done | (tf.range(length) == length - 1)
         next_value = returns.next_values(value, ends, data["bootstrap"])
@@ -168,10 +166,17 @@ class PolicyGradient(actor_critic.ActorCritic):
     def policies(self, items: dict[str, Any]) -> tuple[Any, Any]:
         """Distributions `[M, L]` of the policy that acted, and of the present one."""
         head = self.network.head
-        parameters = self.network.policy(
-            items["observation"], items["state"], items["first"]
-        )
+        if "present" in items:
+            parameters, _ = items["present"]
+        else:
+            parameters = self.network.policy(*_inputs(items))
         return head.distribution(items["parameters"]), head.distribution(parameters)
+
+    def values(self, items: dict[str, Any]) -> tf.Tensor:
+        """Present values `[M, L]`."""
+        if "present" in items:
+            return items["present"][1]
+        return self.network.value(*_inputs(items))
 
     def policy_loss(
         self, items: dict[str, Any], entropy_coef: tf.Tensor | float
@@ -187,7 +192,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         self, items: dict[str, Any]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Half the squared error of the values to the returns, and its metric."""
-        value = self.network.value(items["observation"], items["state"], items["first"])
+        value = self.values(items)
         loss = 0.5 * mean((value - items["return"]) ** 2, items["mask"])
         return loss, {"value_loss": loss}
 
@@ -215,6 +220,8 @@ class PolicyGradient(actor_critic.ActorCritic):
             return self.policy_loss(items, entropy_coef)
 
         def both(items):
+            parameters, value, _ = self.network.sequence(*_inputs(items))
+            items = {**items, "present": (parameters, value)}
             loss, metrics = policy_loss(items)
             value_loss, value_metrics = self.value_loss(items)
             return loss + self._config.value_coef * value_loss, metrics | value_metrics
@@ -233,6 +240,11 @@ class PolicyGradient(actor_critic.ActorCritic):
         metrics["kl"] = self.kl(items)
         metrics["explained_variance"] = 1.0 - unexplained / (variance + 1e-8)
         return metrics
+
+
+def _inputs(items: dict[str, Any]) -> tuple:
+    """What the network takes of items."""
+    return items["observation"], items["state"], items["first"]
 
 
 def importance(old: Any, new: Any, items: dict[str, Any]) -> tf.Tensor:

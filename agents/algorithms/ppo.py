@@ -142,7 +142,7 @@ class PPO(policy_gradient.PolicyGradient):
         limit = self._config.value_clip
         if limit is None:
             return super().value_loss(items)
-        value = self.network.value(items["observation"], items["state"], items["first"])
+        value = self.values(items)
         near = items["value"] + tf.clip_by_value(value - items["value"], -limit, limit)
         goal = items["return"]
         error = tf.maximum((value - goal) ** 2, (near - goal) ** 2)
