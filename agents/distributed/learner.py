@@ -15,7 +15,7 @@ class Learner:
 
     Attributes:
       agent: The algorithm, unchanged.
-      version: Number of updates so far.
+      version: Number of times that the weights have changed.
       seconds: Time that they took.
     """
 
@@ -55,13 +55,18 @@ class Learner:
     def insert(self, data: dict[str, np.ndarray], first_row: int, steps: int) -> None:
         """Extend the algorithm's replay memory; do the updates that are due then."""
         rows, steps_ = tf.constant(first_row), tf.constant(steps, tf.int64)
-        self._update(self._insert, data, (rows, steps_), steps)
+        before = int(self.agent.updates)
+        self._call(self._insert, data, (rows, steps_), steps)
+        self.version += int(self.agent.updates) > before
 
     def _update(self, function, data, arguments, steps) -> None:
+        self._call(function, data, arguments, steps)
+        self.version += 1
+
+    def _call(self, function, data, arguments, steps) -> None:
         start = time.perf_counter()
         self.agent.steps.assign_add(steps)
         function(data, arguments)
-        self.version += 1
         self.seconds += time.perf_counter() - start
 
     def _learn_from(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
