@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
+        "Agent": "agent",
         "BatchEnv": "tools.batch_env",
         "InGraphBatchEnv": "tools.in_graph_batch_env",
         "simulate": "tools.simulation",

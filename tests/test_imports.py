@@ -27,6 +27,7 @@ ALLOWED = {
     "testing": {"tools", "environments", "algorithms"} | PARTS,
     "scripts": {"tools", "environments", "algorithms", "distributed", "testing"}
     | PARTS,
+    "agent": {"tools", "environments", "scripts"},
 }
 # An algorithm may build on the one whose paper it extends.
 EXTENDS = {

@@ -234,6 +234,10 @@ class ActorCritic(algorithm.Algorithm):
         """State of the network in running episodes, `[K, ...]`."""
         return _gather(self._state, agent_indices)
 
+    def set_recurrent_state(self, agent_indices: tf.Tensor, state: Any) -> None:
+        """Replace the state of the network in running episodes by `[K, ...]`."""
+        _write(self._state, agent_indices, state)
+
     def experience(
         self,
         agent_indices: tf.Tensor,

@@ -138,12 +138,10 @@ class Shards:
     @property
     def size(self) -> int:
         """Transitions in all shards, as far as known."""
-        ready = list(self._inserts)
-        ready, _ = (
-            ray.wait(ready, num_returns=len(ready), timeout=0) if ready else ([], 0)
-        )
-        for reference in ready:
-            self._inserted(reference)
+        if waiting := list(self._inserts):
+            ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            for reference in ready:
+                self._inserted(reference)
         return sum(self.sizes)
 
     def wait(self) -> int:

@@ -1,5 +1,6 @@
 """What dies is replaced, what fails stops the run, and nothing is left behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -108,13 +109,13 @@ def _set(values):
     return [x for value in values for x in ("--set", value)]
 
 
-def test_nothing_outlives_a_killed_driver(tmp_path):
-    run = tmp_path / "1-debug"
+def start(logdir, *arguments, until="checkpoints/step-*"):
+    """Start a training on Ray; returns when there is such a file in its directory."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "agents.scripts.train", "--config", "debug"),
-            *("--executor", "ray", "--num_workers", "2", "--quiet"),
-            *("--logdir", tmp_path, "--timestamp", "1"),
+            *("--executor", "ray", "--num_workers", "2", *arguments),
+            *("--logdir", logdir, "--timestamp", "1"),
             *("--set", "train.steps=100000000", *_set(QUICK)),
         ],
         stdout=subprocess.PIPE,
@@ -122,10 +123,47 @@ def test_nothing_outlives_a_killed_driver(tmp_path):
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not ((run / "metrics.jsonl").exists() and (run / "checkpoints").exists()):
+    while not list(logdir.glob(f"1-debug/{until}")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    return process
+
+
+@pytest.mark.slow
+def test_interrupt_saves_and_the_run_goes_on(tmp_path):
+    steps = []
+    for _ in range(2):
+        process = start(tmp_path)
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (130, b"")
+        assert b"Saved. To go on, repeat the command" in output
+        rows = (tmp_path / "1-debug/metrics.jsonl").read_text().splitlines()
+        steps.append(json.loads(rows[-1])["step"])
+        assert len(rows) * 256 == steps[-1]
+        assert list(tmp_path.glob(f"1-debug/checkpoints/step-{steps[-1]:012d}"))
+    assert steps[1] > steps[0]
+    assert b"Resuming at step" in output
+
+
+@pytest.mark.slow
+def test_second_interrupt_stops_at_once(tmp_path):
+    endless = "train.eval_every=10000000"
+    process = start(tmp_path, "--set", endless, until="timing.jsonl")
+    children = psutil.Process(process.pid).children(recursive=True)
+    for _ in range(2):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(1)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, b"")
+    assert b"Stopped at once." in output
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert [x for x in alive if "Actor" in x.name() and x.status() != "zombie"] == []
+
+
+def test_nothing_outlives_a_killed_driver(tmp_path):
+    process = start(tmp_path, "--quiet")
     children = psutil.Process(process.pid).children(recursive=True)
     names = {child.pid: child.name() for child in children}
     assert sum("Actor" in name for name in names.values()) == 2

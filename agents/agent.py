@@ -1,0 +1,489 @@
+"""An agent that your own program drives: `act`, `observe`."""
+
+import dataclasses
+import pathlib
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import tensorflow as tf
+
+from agents.environments import make
+from agents.scripts import configs, experiment
+from agents.tools import algorithm as algorithm_
+from agents.tools import checkpoint, conditional, spaces
+from agents.tools import config as config_
+
+
+class AgentError(ValueError):
+    """Something that the caller of an agent did wrong, in one line."""
+
+
+class Agent:
+    """An algorithm for programs that own their environments.
+
+        agent = Agent.create("cartpole_dqn", env.observation_space, env.action_space)
+        observation, _ = env.reset()
+        while ...:
+            action = agent.act(observation)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            agent.observe(reward, terminated, truncated, next_observation=observation)
+            if terminated or truncated:
+                observation, _ = env.reset()
+
+    It calls the four functions of the algorithm in the order in which `simulate` does,
+    and gives the same results for the same data. Learning happens within `act`, which
+    shows what followed the last step, and within `observe` where episodes end.
+
+    An agent for one environment, and calls with one index, take and return things
+    without a batch dimension; all others `[K, ...]`, a row for each of the indices, by
+    default for all.
+
+    Attributes:
+      algorithm: The algorithm.
+      config: What it was made of.
+      num_agents: Number of environments.
+    """
+
+    def __init__(
+        self,
+        config: experiment.Config,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+    ) -> None:
+        """Make the algorithm of a config for `config.environment.num_agents` rows.
+
+        Use `create`, which takes configs in every form.
+        """
+        self.config, self.num_agents = config, config.environment.num_agents
+        self._spaces = observation_space, action_space
+        description = make.Description(
+            observation_space, action_space, config.environment.max_length
+        )
+        self.algorithm: algorithm_.Algorithm = config.create_learner(description)
+        self._observation = _Leaves(observation_space, "observation")
+        self._action = _Leaves(action_space, "action")
+        rows = self.num_agents
+        self._new = np.ones(rows, bool)  # Whose next step begins an episode.
+        self._acted = np.zeros(rows, bool)  # Whose step was not observed yet.
+        self._training = np.zeros(rows, bool)  # Whose step is to be learned from.
+        self._pending = np.zeros(rows, bool)  # Whose step was observed, not learned.
+        self._before = self._observation.zeros(rows)  # What was acted upon.
+        self._after = self._observation.zeros(rows)  # What followed.
+        self._known = np.zeros(rows, bool)  # Where that is known already.
+        self._done = self._action.zeros(rows)
+        self._reward = np.zeros(rows, np.float32)
+        self._terminated, self._truncated = np.zeros(rows, bool), np.zeros(rows, bool)
+        row = tf.TensorSpec([None], tf.int32)
+        flag, number = tf.TensorSpec([None], tf.bool), tf.TensorSpec([None])
+        seen, done = self._observation.signature, self._action.signature
+        self._learn = tf.function(
+            self._learn_from,
+            input_signature=[row, seen, done, number, flag, flag, seen],
+            autograph=False,
+        )
+        self._perform = {
+            training: tf.function(
+                lambda *arguments, training=training: self._act(*arguments, training),
+                input_signature=[row, flag, seen],
+                autograph=False,
+            )
+            for training in (True, False)
+        }
+
+        self._look = tf.function(
+            self._look_at, input_signature=[row, flag, seen], autograph=False
+        )
+
+    @classmethod
+    def create(
+        cls,
+        config: str | dict | Any,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        num_agents: int = 1,
+        max_length: int | None = None,
+    ) -> "Agent":
+        """Agent of any description.
+
+        Args:
+          config: Name of an experiment, YAML or JSON file, mapping of one, mapping of an
+            algorithm (`{"type": "dqn", ...}`), or dataclass of either.
+          observation_space: Of one environment.
+          action_space: Of one environment.
+          num_agents: Number of environments.
+          max_length: Longest episode, which algorithms need that learn from whole ones;
+            by default that of the config.
+
+        Raises:
+          ConfigError: for a config that is none.
+          AgentError: if the algorithm cannot be made for these spaces.
+        """
+        config = _config(config)
+        environment = dataclasses.replace(
+            config.environment,
+            num_agents=num_agents,
+            max_length=max_length or config.environment.max_length,
+        )
+        whole = getattr(config.algorithm, "whole_episodes", False)
+        if whole and environment.max_length is None:
+            raise AgentError(
+                f"{config.algorithm.type} learns from whole episodes, so it needs to know "
+                "how long they can be; give max_length."
+            )
+        config = dataclasses.replace(config, environment=environment)
+        try:
+            return cls(config, observation_space, action_space)
+        except spaces.UnsupportedSpaceError:
+            raise
+        except config_.ConfigError:
+            raise
+        except ValueError as error:
+            raise AgentError(str(error)) from error
+
+    # Interaction.
+
+    def act(
+        self,
+        observation: Any,
+        agent_indices: int | Sequence[int] | None = None,
+        training: bool = True,
+        independent: bool = False,
+    ) -> Any:
+        """Choose actions.
+
+        Args:
+          observation: Of the environments, in the structure of their space.
+          agent_indices: Which ones; none for all.
+          training: Explore, and learn from what follows. Otherwise the best actions are
+            chosen; `observe` then only tells where episodes end.
+          independent: Only tell the best actions at this point of the episodes: nothing
+            is learned or remembered, and no `observe` follows.
+
+        Returns:
+          Actions in the structure of the action space.
+
+        Raises:
+          AgentError: for a row that has acted already, or wrong indices, structures,
+            shapes or types.
+        """
+        rows, single = self._rows(agent_indices)
+        leaves = self._observation.batch(observation, len(rows), single)
+        if independent:
+            action = [x.numpy() for x in self._look(rows, self._new[rows], leaves)]
+            return self._action.structure(action, single)
+        if self._acted[rows].any():
+            raise AgentError(
+                f"{_name(rows[self._acted[rows]])} has acted already; call observe "
+                "before it acts again."
+            )
+        waiting = rows[self._pending[rows]]
+        if len(waiting):
+            place = {row: index for index, row in enumerate(rows)}
+            for row in waiting[~self._known[waiting]]:
+                for after, leaf in zip(self._after, leaves, strict=True):
+                    after[row] = leaf[place[row]]
+            self._learn_of(waiting)
+        action = self._perform[training](rows, self._new[rows], leaves)
+        action = [x.numpy() for x in action]
+        self._new[rows], self._acted[rows], self._training[rows] = False, True, training
+        if training:
+            for stored, leaf in zip(self._before, leaves, strict=True):
+                stored[rows] = leaf
+            for stored, leaf in zip(self._done, action, strict=True):
+                stored[rows] = leaf
+        return self._action.structure(action, single)
+
+    def observe(
+        self,
+        reward: Any,
+        terminated: Any,
+        truncated: Any = False,
+        agent_indices: int | Sequence[int] | None = None,
+        next_observation: Any = None,
+    ) -> None:
+        """Tell what followed the actions.
+
+        Args:
+          reward: Numbers, one for each row.
+          terminated: Where the episode ended and there is no future.
+          truncated: Where it was cut off.
+          agent_indices: As in `act`.
+          next_observation: What is seen then. By default it is what the next `act` is
+            given; so it is needed only where episodes are cut off, since what they could
+            have reached is judged by it. Without it the last one before is used there.
+
+        Raises:
+          AgentError: for a row that has not acted, or wrong indices or shapes.
+        """
+        rows, single = self._rows(agent_indices)
+        if not self._acted[rows].all():
+            raise AgentError(
+                f"{_name(rows[~self._acted[rows]])} has not acted; call act before "
+                "observe."
+            )
+        reward = _column(reward, "reward", len(rows), np.float32)
+        terminated = _column(terminated, "terminated", len(rows), bool)
+        truncated = _column(truncated, "truncated", len(rows), bool) & ~terminated
+        over = terminated | truncated
+        after = None
+        if next_observation is not None:
+            after = self._observation.batch(next_observation, len(rows), single)
+        self._acted[rows], self._new[rows] = False, over
+        learning = self._training[rows]
+        self._reward[rows], self._pending[rows] = reward, learning
+        self._terminated[rows], self._truncated[rows] = terminated, truncated
+        self._known[rows] = over | (after is not None)
+        for index, stored in enumerate(self._after):
+            stored[rows] = self._before[index][rows] if after is None else after[index]
+        if over.all() and learning.all():
+            self._learn_of(rows)
+
+    def reset(self) -> None:
+        """Abandon all episodes; every row begins a new one at its next step."""
+        self._learn_of(np.flatnonzero(self._pending & self._known))
+        self._pending[:] = self._acted[:] = False
+        self._new[:] = True
+
+    # Weights and files.
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Values of all that acting depends on."""
+        return [np.asarray(x) for x in self.algorithm.acting()]
+
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Assign what `get_weights` of such an agent returned.
+
+        Raises:
+          AgentError: if they do not fit.
+        """
+        variables = self.algorithm.acting()
+        shapes = [tuple(x.shape) for x in variables]
+        given = [np.shape(x) for x in weights]
+        if shapes != given:
+            raise AgentError(f"weights must have the shapes {shapes}, got {given}.")
+        for variable, value in zip(variables, weights, strict=True):
+            variable.assign(value)
+
+    def save(self, directory: str | pathlib.Path) -> None:
+        """Write all that `load` needs into a directory: running episodes are not."""
+        directory = pathlib.Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        config_.dump(config_.to_dict(self.config), directory / "config.yaml")
+        (directory / "spaces.pickle").write_bytes(pickle.dumps(self._spaces))
+        checkpoints = checkpoint.Checkpoints(directory / "checkpoints", keep=1)
+        steps = int(getattr(self.algorithm, "steps", 0))
+        checkpoints.save(steps, self.algorithm.persistent(), {})
+
+    @classmethod
+    def load(cls, directory: str | pathlib.Path) -> "Agent":
+        """Agent as it was saved; only load what you trust, since spaces are pickled.
+
+        Raises:
+          AgentError: if none was saved there, or by another version.
+        """
+        directory = pathlib.Path(directory)
+        try:
+            config = _config(str(directory / "config.yaml"))
+            found = pickle.loads((directory / "spaces.pickle").read_bytes())
+            agent = cls(config, *found)
+            checkpoints = checkpoint.Checkpoints(directory / "checkpoints")
+            checkpoints.restore(agent.algorithm.persistent())
+        except (OSError, ValueError, pickle.UnpicklingError) as error:
+            raise AgentError(
+                f"no agent can be loaded from {directory}: {error}"
+            ) from None
+        return agent
+
+    # Inside.
+
+    def _rows(self, indices: Any) -> tuple[np.ndarray, bool]:
+        """Rows int32 `[K]`, and whether there is no batch dimension."""
+        if indices is None:
+            return np.arange(self.num_agents, dtype=np.int32), self.num_agents == 1
+        rows = np.atleast_1d(np.asarray(indices))
+        valid = rows.ndim == 1 and len(rows) and np.issubdtype(rows.dtype, np.integer)
+        if not valid or not ((rows >= 0) & (rows < self.num_agents)).all():
+            raise AgentError(
+                f"agent_indices must be from 0 to {self.num_agents - 1}, got {indices}."
+            )
+        if len(set(rows.tolist())) < len(rows):
+            raise AgentError(f"agent_indices name a row twice: {indices}.")
+        return rows.astype(np.int32), np.ndim(indices) == 0
+
+    def _learn_of(self, rows: np.ndarray) -> None:
+        """Let the algorithm learn of the observed steps of rows."""
+        if not len(rows):
+            return
+        self._pending[rows] = False
+        rows = rows.astype(np.int32)
+        before, action, after = (
+            [x[rows] for x in leaves]
+            for leaves in (self._before, self._done, self._after)
+        )
+        flags = self._terminated[rows], self._truncated[rows]
+        try:
+            self._learn(rows, before, action, self._reward[rows], *flags, after)
+        except tf.errors.InvalidArgumentError as error:
+            if "longer than the memory" not in str(error):
+                raise
+            raise AgentError(
+                f"{_name(rows)} is ahead of what {self.config.algorithm.type} can "
+                "remember: rows must step equally often where it learns from unrolls, "
+                "and episodes must not be longer than max_length."
+            ) from None
+
+    def _learn_from(
+        self, rows, before, action, reward, terminated, truncated, after
+    ) -> None:
+        self.algorithm.experience(
+            rows,
+            self._observation.pack(before),
+            self._action.pack(action),
+            reward,
+            terminated,
+            truncated,
+            self._observation.pack(after),
+        )
+        self._call(self.algorithm.end_episodes, rows, terminated | truncated)
+
+    def _act(self, rows, new, leaves, training) -> list[tf.Tensor]:
+        self._call(self.algorithm.begin_episodes, rows, new)
+        observation = self._observation.pack(leaves)
+        return spaces.flatten(self.algorithm.perform(rows, observation, training))
+
+    def _look_at(self, rows, new, leaves) -> list[tf.Tensor]:
+        """Act, and put the recurrent state back."""
+        algorithm, observation = self.algorithm, self._observation.pack(leaves)
+        recurrent = hasattr(algorithm, "recurrent_state")
+        if recurrent:
+            before = algorithm.recurrent_state(rows)
+            state = tf.nest.map_structure(
+                lambda x: tf.where(new[:, None], tf.zeros_like(x), x), before
+            )
+            algorithm.set_recurrent_state(rows, state)
+        action = algorithm.perform(rows, observation, training=False)
+        if recurrent:
+            algorithm.set_recurrent_state(rows, before)
+        return spaces.flatten(action)
+
+    @staticmethod
+    def _call(function, rows, selected) -> None:
+        conditional.when(
+            tf.reduce_any(selected),
+            lambda rows, selected: function(tf.boolean_mask(rows, selected)),
+            *(rows, selected),
+        )
+
+
+class _Leaves:
+    """Values of a space as lists of arrays, one for each leaf."""
+
+    def __init__(self, space: gymnasium.Space, name: str) -> None:
+        self._specs = spaces.spec(space)
+        self._flat, self._name = spaces.flatten(self._specs), name
+        self._paths = [f"{name}/{x}" if x else name for x in spaces.paths(self._specs)]
+        self.signature = [tf.TensorSpec([None, *x.shape], x.dtype) for x in self._flat]
+
+    def zeros(self, rows: int) -> list[np.ndarray]:
+        """Arrays `[rows, ...]`."""
+        return [spec.zeros(rows) for spec in self._flat]
+
+    def pack(self, leaves: list) -> Any:
+        """Structure of leaves."""
+        return spaces.unflatten(self._specs, leaves)
+
+    def structure(self, leaves: list[np.ndarray], single: bool) -> Any:
+        """What the environment takes, of one or of many."""
+        if not single:
+            return self.pack(leaves)
+        values = [x[0] if x[0].shape else x[0].item() for x in leaves]
+        return self.pack(values)
+
+    def batch(self, value: Any, rows: int, single: bool) -> list[np.ndarray]:
+        """Checked leaves `[rows, ...]`; raises AgentError."""
+        try:
+            leaves = self._matching(self._specs, value)
+        except (TypeError, KeyError, ValueError):
+            expected = ", ".join(self._paths)
+            raise AgentError(
+                f"the {self._name} has another structure than its space, which has the "
+                f"leaves {expected}; got {_outline(value)}."
+            ) from None
+        leading = () if single else (rows,)
+        result = []
+        for path, spec, leaf in zip(self._paths, self._flat, leaves, strict=True):
+            array = np.asarray(leaf)
+            wanted = (*leading, *spec.shape)
+            if array.shape != wanted:
+                raise AgentError(
+                    f"{path} must have the shape {wanted}, got {array.shape}."
+                )
+            if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+                raise AgentError(f"{path} must be {spec.dtype}, got {array.dtype}.")
+            result.append(array.reshape(rows, *spec.shape).astype(spec.dtype))
+        return result
+
+    def _matching(self, specs: Any, value: Any) -> list:
+        """Leaves of a value with the structure of the specs."""
+        if isinstance(specs, dict):
+            if set(specs) != set(value.keys() if hasattr(value, "keys") else ()):
+                raise KeyError
+            return [
+                x for k in sorted(specs) for x in self._matching(specs[k], value[k])
+            ]
+        if isinstance(specs, tuple):
+            if not isinstance(value, tuple | list):
+                raise TypeError
+            pairs = zip(specs, value, strict=True)
+            return [x for pair in pairs for x in self._matching(*pair)]
+        if isinstance(value, dict):
+            raise TypeError
+        return [value]
+
+
+def _config(source: Any) -> experiment.Config:
+    """Config of whatever describes one."""
+    if isinstance(source, experiment.Config):
+        return source
+    anywhere = {"id": "none"}
+    if isinstance(source, str | pathlib.Path):
+        source = str(source)
+        if not source.endswith((".yaml", ".yml", ".json")):
+            return configs.load(source)
+        source = config_.load(source)
+    if dataclasses.is_dataclass(source):
+        source = config_.to_dict(source)
+    if not isinstance(source, dict):
+        raise config_.ConfigError(
+            "a config is the name of an experiment, a file, a mapping or a dataclass, "
+            f"got {source!r}."
+        )
+    if "algorithm" not in source:
+        source = {"algorithm": source}
+    source = {"name": "agent", "train": {}, **source}
+    source["environment"] = {**anywhere, **(source.get("environment") or {})}
+    return experiment.resolve(experiment.complete(source))
+
+
+def _column(value: Any, name: str, rows: int, dtype: Any) -> np.ndarray:
+    """One value per row, of one number or of as many."""
+    array = np.asarray(value)
+    if array.shape not in ((), (rows,)) and array.shape != (1,) * array.ndim:
+        raise AgentError(f"{name} must have the shape {(rows,)}, got {array.shape}.")
+    return np.broadcast_to(array.reshape(-1), [rows]).astype(dtype)
+
+
+def _name(rows: np.ndarray) -> str:
+    return f"agent {', '.join(map(str, rows))}"
+
+
+def _outline(value: Any) -> str:
+    """Structure of a value, in a few words."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_outline(x)}" for k, x in value.items()) + "}"
+    if isinstance(value, tuple | list) and len(value) < 5:
+        return "(" + ", ".join(map(_outline, value)) + ")"
+    return f"{type(value).__name__} {list(np.shape(value))}"

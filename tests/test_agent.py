@@ -1,0 +1,302 @@
+"""Agents that are driven from outside by act and observe."""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import agent as agent_
+from agents import tools
+from agents.environments import make
+from agents.scripts import configs, runs
+from agents.tools import config as config_
+
+QUICK = ("algorithm.jit=false", "algorithm.network={layers: [16]}")
+REPLAY = (
+    *QUICK,
+    "algorithm.capacity=500",
+    "algorithm.start_size=32",
+    "algorithm.batch_size=16",
+    "algorithm.replay_ratio=0.5",
+)
+KINDS = {
+    "whole episodes": ("cartpole", (*QUICK, "algorithm.update_every=4")),
+    "unrolls": ("cartpole_a2c", QUICK),
+    "recurrent": (
+        "cartpole_masked",
+        (
+            *("algorithm.jit=false", "algorithm.unroll_length=16"),
+            "algorithm.network={layers: [8], recurrent: gru, recurrent_units: 8}",
+            *("algorithm.chunk_length=8", "algorithm.minibatch_size=16"),
+        ),
+    ),
+    "queue": ("cartpole_impala", (*QUICK, "algorithm.queue_size=1")),
+    "apex": ("cartpole_apex", REPLAY),
+    "dqn": ("cartpole_dqn", (*REPLAY, "algorithm.n_step=3")),
+    "sac": ("pendulum_sac", REPLAY),
+}
+
+
+def load(kind, num_agents):
+    name, overrides = KINDS[kind]
+    limit = ("environment.max_length=30", "environment.backend=serial")
+    agents = (f"environment.num_agents={num_agents}", "environment.action_lag=false")
+    return configs.load(name, [*overrides, *limit, *agents])
+
+
+def drive(agent, envs, steps, seeds):
+    """Run environments one after the other, all rows at every call."""
+    single = len(envs) == 1
+
+    def stack(values):
+        return values[0] if single else np.stack(values)
+
+    observations = [
+        env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)
+    ]
+    for _ in range(steps):
+        actions = agent.act(stack(observations))
+        actions = [actions] if single else actions
+        results = [env.step(x) for env, x in zip(envs, actions, strict=True)]
+        after, reward, terminated, truncated, _ = map(list, zip(*results, strict=True))
+        agent.observe(
+            stack(reward),
+            stack(terminated),
+            stack(truncated),
+            next_observation=stack(after),
+        )
+        observations = [
+            env.reset()[0] if over else x
+            for env, x, over in zip(
+                envs, after, np.logical_or(terminated, truncated), strict=True
+            )
+        ]
+
+
+@pytest.mark.parametrize("num_agents", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_as_simulate(kind, num_agents):
+    config = load(kind, num_agents)
+    steps, seeds = 96, np.arange(7, 7 + num_agents)
+    env = runs.environments(config)
+    description = runs.describe(config)
+    expected = runs.algorithm(config, description)
+    env.discontinue(seeds)
+    tools.simulate(env, expected, steps)
+    env.close()
+    agent = agent_.Agent.create(
+        config, description.observation_space, description.action_space, num_agents
+    )
+    environment = config.environment
+    create = make.constructor(
+        environment.id, environment.max_length, environment.arguments
+    )
+    envs = [create() for _ in range(num_agents)]
+    drive(agent, envs, steps, seeds)
+    agent.reset()
+    assert int(agent.algorithm.steps) == int(expected.steps) == steps * num_agents
+    before = runs.algorithm(config, description).acting()
+    changed = 0
+    for one, other, old in zip(
+        agent.algorithm.acting(), expected.acting(), before, strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        changed += not np.array_equal(one, old)
+    assert changed > 2
+
+
+@pytest.fixture
+def cartpole():
+    """Agent for two rows of CartPole."""
+    env = gymnasium.make("CartPole-v1")
+    config = {"type": "dqn", "jit": False, "network": {"layers": [8]}}
+    return agent_.Agent.create(config, env.observation_space, env.action_space, 2)
+
+
+def test_strictly_in_turns(cartpole):
+    zeros = np.zeros([2, 4], np.float32)
+    with pytest.raises(agent_.AgentError, match=r"agent 0, 1 has not acted; call act"):
+        cartpole.observe([0, 0], [False, False])
+    cartpole.act(zeros[0], 1)
+    with pytest.raises(agent_.AgentError, match="agent 1 has acted already; call obs"):
+        cartpole.act(zeros)
+    with pytest.raises(agent_.AgentError, match="agent 0 has not acted"):
+        cartpole.observe([0, 0], [False, False])
+    cartpole.observe(0.0, False, agent_indices=1)
+    cartpole.act(zeros)
+
+
+@pytest.mark.parametrize(
+    ("observation", "indices", "message"),
+    [
+        (
+            np.zeros([2, 3]),
+            None,
+            r"observation must have the shape \(2, 4\), got \(2, 3",
+        ),
+        (np.zeros([4]), None, r"observation must have the shape \(2, 4\), got \(4,\)"),
+        (np.zeros([1, 4]), 0, r"observation must have the shape \(4,\), got \(1, 4\)"),
+        (
+            {"x": np.zeros([2, 4])},
+            None,
+            r"another structure.*got \{x: ndarray \[2, 4\]",
+        ),
+        (np.zeros([2, 4], complex), None, "must be float32, got complex128"),
+        (np.zeros([4]), 2, "agent_indices must be from 0 to 1, got 2"),
+        (np.zeros([2, 4]), [0, 0], "name a row twice"),
+        (np.zeros([2, 4]), [0.0, 1.0], "agent_indices must be from 0 to 1"),
+    ],
+)
+def test_wrong_observations(cartpole, observation, indices, message):
+    with pytest.raises(agent_.AgentError, match=message):
+        cartpole.act(observation, indices)
+
+
+def test_wrong_rewards(cartpole):
+    cartpole.act(np.zeros([2, 4]))
+    with pytest.raises(agent_.AgentError, match=r"reward must have the shape \(2,\)"):
+        cartpole.observe([1, 2, 3], False)
+
+
+def test_rows_one_by_one_remember_what_rows_together_do():
+    space, actions = gs.Box(-9, 9, [1]), gs.Discrete(2)
+    config = {"type": "dqn", "jit": False, "capacity": 400, "start_size": 400}
+    config |= {"network": {"layers": [8]}, "batch_size": 4}
+    both, each = (agent_.Agent.create(config, space, actions, 2) for _ in range(2))
+    for step in range(40):
+        seen = np.array([[step % 7], [step % 5 - 9]], np.float32)
+        over = np.array([step % 7 == 6, step % 5 == 4])
+        both.act(seen)
+        both.observe(seen[:, 0], over)
+        for row in (1, 0):
+            each.act(seen[row], row)
+            each.observe(seen[row, 0], over[row], agent_indices=row)
+    both.reset()
+    each.reset()
+    contents = []
+    for agent in (both, each):
+        items = agent.algorithm.memory.sample(2000, tf.constant([1, 2]))
+        rows = [items[x] for x in ("observation", "reward", "discount")]
+        rows.append(items["next_observation"] * items["discount"][:, None])
+        table = np.concatenate([np.reshape(x, [2000, -1]) for x in rows], 1)
+        contents.append(np.unique(table, axis=0))
+    np.testing.assert_array_equal(*contents)
+    assert len(contents[0]) == 7 + 5
+
+
+def test_rows_with_unrolls_must_step_equally_often():
+    config = {"type": "a2c", "unroll_length": 4, "jit": False}
+    space, actions = gs.Box(-9, 9, [1]), gs.Discrete(2)
+    agent = agent_.Agent.create(config, space, actions, 2)
+    for _ in range(5):
+        agent.act([0.0], 0)
+        agent.observe(0.0, False, agent_indices=0)
+    with pytest.raises(agent_.AgentError, match="agent 0 is ahead of what a2c can rem"):
+        agent.act([0.0], 0)
+
+
+def test_independent_acts_leave_no_trace():
+    env = gymnasium.make("CartPole-v1")
+    config = load("recurrent", 1)
+    ours, theirs = (
+        agent_.Agent.create(config, env.observation_space, env.action_space)
+        for _ in range(2)
+    )
+    generator = np.random.default_rng(0)
+    for step in range(12):
+        observation = generator.normal(size=4)
+        looks = [ours.act(observation, independent=True) for _ in range(step % 3)]
+        assert len(set(looks)) < 2
+        assert ours.act(observation) == theirs.act(observation)
+        ours.observe(1.0, step % 5 == 4)
+        theirs.observe(1.0, step % 5 == 4)
+    state = [agent.algorithm.recurrent_state([0]) for agent in (ours, theirs)]
+    tf.nest.map_structure(np.testing.assert_array_equal, *state)
+    assert int(ours.algorithm.steps) == int(theirs.algorithm.steps) == 11
+
+
+def test_nested_observations_and_actions():
+    observation = gs.Dict(
+        {"image": gs.Box(0, 255, [4, 4, 1], np.uint8), "word": gs.Discrete(5)}
+    )
+    action = gs.Dict({"turn": gs.Box(-1, 1, [2]), "fire": gs.Discrete(2)})
+    config = {"type": "ppo", "memory": "unrolls", "unroll_length": 4}
+    config |= {"jit": False, "minibatch_size": 4}
+    agent = agent_.Agent.create(config, observation, action)
+    for step in range(9):
+        choice = agent.act(observation.sample())
+        assert set(choice) == {"turn", "fire"}
+        assert choice["turn"].shape == (2,)
+        assert choice["fire"] in (0, 1)
+        agent.observe(1.0, step % 5 == 4)
+    assert int(agent.algorithm.steps) == 8
+    with pytest.raises(
+        agent_.AgentError, match=r"observation/image must have the shape \(4, 4, 1\)"
+    ):
+        agent.act({"image": np.zeros([4, 4], np.uint8), "word": 1})
+    with pytest.raises(agent_.AgentError, match="leaves observation/image, obs.*word"):
+        agent.act({"image": np.zeros([4, 4, 1], np.uint8)})
+
+
+def test_acts_the_same_after_loading(cartpole, tmp_path):
+    for _ in range(5):
+        cartpole.act(np.ones([2, 4]))
+        cartpole.observe([1, 1], [False, True])
+    cartpole.reset()
+    cartpole.save(tmp_path / "agent")
+    again = agent_.Agent.load(tmp_path / "agent")
+    assert again.config == cartpole.config
+    for one, other in zip(again.get_weights(), cartpole.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert int(again.algorithm.memory.size) == int(cartpole.algorithm.memory.size) > 0
+    some = np.random.default_rng(0).normal(size=[2, 4])
+    np.testing.assert_array_equal(
+        again.act(some, training=False), cartpole.act(some, training=False)
+    )
+
+
+def test_weights_move_between_agents(cartpole):
+    env = gymnasium.make("CartPole-v1")
+    config = {"type": "dqn", "jit": False, "network": {"layers": [8]}}
+    other = agent_.Agent.create(
+        {"algorithm": config, "seed": 5}, env.observation_space, env.action_space
+    )
+    other.set_weights(cartpole.get_weights())
+    for one, two in zip(other.get_weights(), cartpole.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    with pytest.raises(agent_.AgentError, match="weights must have the shapes"):
+        other.set_weights([np.zeros(3)])
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        ("cartpol", config_.ConfigError, "cartpole"),
+        ({"type": "dqm"}, config_.ConfigError, "dqn"),
+        ({"type": "ppo"}, agent_.AgentError, "whole episodes.*give max_length"),
+        (5, config_.ConfigError, "a config is the name"),
+    ],
+)
+def test_wrong_configs(config, error, message):
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(error, match=message):
+        agent_.Agent.create(config, env.observation_space, env.action_space)
+
+
+def test_nothing_to_load(tmp_path):
+    with pytest.raises(agent_.AgentError, match="no agent can be loaded from"):
+        agent_.Agent.load(tmp_path)
+
+
+def test_one_trace_for_all_calls(cartpole):
+    generator = np.random.default_rng(0)
+    for _ in range(300):
+        rows = [0, 1] if generator.random() < 0.5 else int(generator.integers(2))
+        size = np.size(rows)
+        shape = [2, 4] if size == 2 else [4]
+        cartpole.act(generator.normal(size=shape), rows)
+        over = generator.random(size) < 0.1
+        cartpole.observe(np.ones(size), over, agent_indices=rows)
+    assert cartpole._learn.experimental_get_tracing_count() == 1
+    assert cartpole._perform[True].experimental_get_tracing_count() == 1
