@@ -110,7 +110,8 @@ def _set(values):
 
 
 def start(logdir, *arguments, until="checkpoints/step-*"):
-    """Start a training on Ray; returns when there is such a file in its directory."""
+    """Start a training on Ray; returns when there is a new such file of the run."""
+    before = set(logdir.glob(f"1-debug/{until}"))
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "agents.scripts.train", "--config", "debug"),
@@ -123,7 +124,7 @@ def start(logdir, *arguments, until="checkpoints/step-*"):
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not list(logdir.glob(f"1-debug/{until}")):
+    while set(logdir.glob(f"1-debug/{until}")) <= before:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.1)
