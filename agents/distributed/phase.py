@@ -19,8 +19,9 @@ class Options:
     and one worker alone does exactly what a local run does."""
     max_lag: int = 10
     """Updates after which an unroll is too old to learn from."""
-    steps: int = 32
-    """Transitions of a row in a chunk for a replay memory."""
+    steps: int = 8
+    """Transitions of a row in a chunk for a replay memory, by the same weights. More
+    cost less, but CartPole with 32 of 4 rows did not learn what it did with 8."""
     shards: int = 0
     """Processes that hold the replay memory; with none the learner's process does."""
     prefetch: int = 2

@@ -45,3 +45,26 @@ def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overr
         if one.phase == "train":
             assert metrics.pop("worker_restarts") == 0
         assert metrics == pytest.approx(other.metrics, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_chunks_bring_what_a_local_run_remembers(execute, run_here, in_flight):
+    """Random actions do not depend on weights, so transitions are the same ones."""
+    overrides = (
+        *SMALL,
+        *("algorithm.capacity=4000", "algorithm.n_step=3", "algorithm.epsilon=1.0"),
+        *("algorithm.replay_ratio=0", "train.eval_episodes=0", "train.eval_every=512"),
+    )
+    executor = execute("cartpole_dqn", *overrides, in_flight=in_flight, steps=32)
+    executor.run(512)
+    local, _ = run_here("cartpole_dqn", 512, *overrides)
+    assert int(executor.agent.memory.size) == int(local.memory.size) > 480
+    if in_flight > 1:  # Nobody lends random numbers, so other actions are drawn.
+        return
+    tables = []
+    for agent in (executor.agent, local):
+        items = agent.memory.sample(20_000, [1, 2])
+        del items["index"]
+        rows = [np.reshape(x, [20_000, -1]) for _, x in sorted(items.items())]
+        tables.append(np.unique(np.concatenate(rows, 1).astype(np.float32), axis=0))
+    np.testing.assert_array_equal(*tables)
