@@ -13,7 +13,7 @@ import tensorflow as tf
 from agents.environments import make
 from agents.scripts import configs, experiment
 from agents.tools import algorithm as algorithm_
-from agents.tools import checkpoint, conditional, spaces
+from agents.tools import checkpoint, simulation, spaces
 from agents.tools import config as config_
 
 
@@ -136,9 +136,7 @@ class Agent:
         config = dataclasses.replace(config, environment=environment)
         try:
             return cls(config, observation_space, action_space)
-        except spaces.UnsupportedSpaceError:
-            raise
-        except config_.ConfigError:
+        except (spaces.UnsupportedSpaceError, config_.ConfigError):
             raise
         except ValueError as error:
             raise AgentError(str(error)) from error
@@ -347,10 +345,10 @@ class Agent:
             truncated,
             self._observation.pack(after),
         )
-        self._call(self.algorithm.end_episodes, rows, terminated | truncated)
+        simulation.for_rows(self.algorithm.end_episodes, rows, terminated | truncated)
 
     def _act(self, rows, new, leaves, training) -> list[tf.Tensor]:
-        self._call(self.algorithm.begin_episodes, rows, new)
+        simulation.for_rows(self.algorithm.begin_episodes, rows, new)
         observation = self._observation.pack(leaves)
         return spaces.flatten(self.algorithm.perform(rows, observation, training))
 
@@ -368,14 +366,6 @@ class Agent:
         if recurrent:
             algorithm.set_recurrent_state(rows, before)
         return spaces.flatten(action)
-
-    @staticmethod
-    def _call(function, rows, selected) -> None:
-        conditional.when(
-            tf.reduce_any(selected),
-            lambda rows, selected: function(tf.boolean_mask(rows, selected)),
-            *(rows, selected),
-        )
 
 
 class _Leaves:
@@ -448,7 +438,6 @@ def _config(source: Any) -> experiment.Config:
     """Config of whatever describes one."""
     if isinstance(source, experiment.Config):
         return source
-    anywhere = {"id": "none"}
     if isinstance(source, str | pathlib.Path):
         source = str(source)
         if not source.endswith((".yaml", ".yml", ".json")):
@@ -464,7 +453,7 @@ def _config(source: Any) -> experiment.Config:
     if "algorithm" not in source:
         source = {"algorithm": source}
     source = {"name": "agent", "train": {}, **source}
-    source["environment"] = {**anywhere, **(source.get("environment") or {})}
+    source["environment"] = {"id": "none", **(source.get("environment") or {})}
     return experiment.resolve(experiment.complete(source))
 
 

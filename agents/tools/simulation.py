@@ -1,6 +1,7 @@
 """Interaction of a batch of environments with an algorithm, in one op."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -169,7 +170,7 @@ def _in_turns(batch_env, algorithm, steps, training, reset, _) -> tf.Tensor:
 
 def _act(algorithm, rows: tf.Tensor, step: Any, training: bool) -> Any:
     """Begin episodes where they are new, and choose actions `[K, ...]`."""
-    _for_rows(algorithm.begin_episodes, rows, step.first)
+    for_rows(algorithm.begin_episodes, rows, step.first)
     return algorithm.perform(rows, step.observation, training)
 
 
@@ -186,10 +187,12 @@ def _learn(algorithm, rows, observation, action, outcome, training: bool) -> Non
         outcome.truncated,
         outcome.observation,
     )
-    _for_rows(algorithm.end_episodes, rows, outcome.done)
+    for_rows(algorithm.end_episodes, rows, outcome.done)
 
 
-def _for_rows(function, rows: tf.Tensor, selected: tf.Tensor) -> None:
+def for_rows(
+    function: Callable[[tf.Tensor], None], rows: tf.Tensor, selected: tf.Tensor
+) -> None:
     """Call a function with the selected ones of these rows, if there are any."""
 
     def call(rows, selected):
