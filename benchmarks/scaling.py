@@ -122,21 +122,26 @@ def config(workers: int, learning: bool) -> Any:
 
 def alone(seconds: float) -> float:
     """Frames per second of a worker in this process, without anyone to send to."""
-    import numpy as np
-
-    from agents.distributed import actor
-
     settings = config(1, False)
-    worker = actor.Actor(settings, settings.environment.describe(), 0, ENVS, STEPS)
-    worker.build()
-    worker.begin(np.arange(ENVS), 0)
-    weights = [np.asarray(x) for x in worker._agent.acting()]
+    worker, weights = acting(settings, settings.environment.describe())
     for _ in range(10):
         worker.collect(STEPS, 0, 0, weights)
     frames, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
         frames += FRAMES * worker.collect(STEPS, 0, 0, weights).env_steps
     return frames / (time.perf_counter() - begin)
+
+
+def acting(settings: Any, description: Any) -> tuple[Any, list[Any]]:
+    """A worker in this process, and the weights that it has."""
+    import numpy as np
+
+    from agents.distributed import actor
+
+    worker = actor.Actor(settings, description, 0, ENVS, STEPS)
+    worker.build()
+    worker.begin(np.arange(ENVS), 0)
+    return worker, [np.asarray(x) for x in worker._agent.acting()]
 
 
 def on_ray(workers: int, seconds: float, learning: bool) -> float:
@@ -166,23 +171,18 @@ def on_ray(workers: int, seconds: float, learning: bool) -> float:
 
 def pieces() -> dict[str, float]:
     """What each part can do alone on one processor, and how much it sends."""
-    import numpy as np
     import tensorflow as tf
 
-    from agents.distributed import actor, shards
+    from agents.distributed import shards
 
     settings = config(1, True)
     description = settings.environment.describe()
-    worker = actor.Actor(settings, description, 0, ENVS, STEPS)
-    worker.build()
-    worker.begin(np.arange(ENVS), 0)
-    weights = [np.asarray(x) for x in worker._agent.acting()]
+    worker, weights = acting(settings, description)
     chunks = [worker.collect(STEPS, 0, 0, weights) for _ in range(20)]
     begin = time.perf_counter()
     chunks += [worker.collect(STEPS, 0, 0, weights) for _ in range(40)]
     steps_per_s = sum(x.env_steps for x in chunks[20:]) / (time.perf_counter() - begin)
     steps = sum(x.env_steps for x in chunks)
-    actor.use_one_thread = lambda: None  # It is done.
     shard = shards.Shard(settings, description, ENVS, 0)
     shard.build()
     for chunk in chunks[:20]:
