@@ -355,16 +355,18 @@ class Agent:
     def _look_at(self, rows, new, leaves) -> list[tf.Tensor]:
         """Act, and put the recurrent state back."""
         algorithm, observation = self.algorithm, self._observation.pack(leaves)
-        recurrent = hasattr(algorithm, "recurrent_state")
-        if recurrent:
-            before = algorithm.recurrent_state(rows)
-            state = tf.nest.map_structure(
-                lambda x: tf.where(new[:, None], tf.zeros_like(x), x), before
+        before = algorithm.running_state(rows)
+
+        def begin(initial, state):
+            return tf.where(
+                tf.reshape(new, [-1, *[1] * (state.shape.rank - 1)]), initial, state
             )
-            algorithm.set_recurrent_state(rows, state)
+
+        initial = algorithm.initial_state(tf.size(rows))
+        state = tf.nest.map_structure(begin, initial, before)
+        algorithm.set_running_state(rows, state)
         action = algorithm.perform(rows, observation, training=False)
-        if recurrent:
-            algorithm.set_recurrent_state(rows, before)
+        algorithm.set_running_state(rows, before)
         return spaces.flatten(action)
 
 

@@ -27,7 +27,7 @@ KINDS = {
         "cartpole_masked",
         (
             *("algorithm.jit=false", "algorithm.unroll_length=16"),
-            "algorithm.network={layers: [8], recurrent: gru, recurrent_units: 8}",
+            "algorithm.network={layers: [8, {type: gru, units: 8}]}",
             *("algorithm.chunk_length=8", "algorithm.minibatch_size=16"),
         ),
     ),

@@ -16,6 +16,7 @@ from agents.tools import (
     conditional,
     packing,
     placement,
+    rows,
     schedules,
     spaces,
 )
@@ -136,7 +137,7 @@ class ActorCritic(algorithm.Algorithm):
             scale=config.normalize_rewards in ("reward", "return"),
             clip=config.reward_clip,
         )
-        self._state = _variables(self.network.initial_state(num_agents))
+        self._state = rows.variables(self.network.initial_state(num_agents))
         self._discounted = tf.Variable(tf.zeros([num_agents]), trainable=False)
         chosen = {
             "sample": self.network.head.sample_spec,
@@ -147,7 +148,7 @@ class ActorCritic(algorithm.Algorithm):
         }
         self._packing = packing.Packing(chosen)
         self._chosen = [
-            _variables(tf.zeros([num_agents, *x.shape], x.dtype))
+            rows.variables(tf.zeros([num_agents, *x.shape], x.dtype))
             for x in self._packing.specs
         ]
         transition = {
@@ -208,9 +209,9 @@ class ActorCritic(algorithm.Algorithm):
         """Reset recurrent state and running returns of these rows."""
         self.memory.clear(agent_indices)
         zeros = self.network.initial_state(tf.size(agent_indices))
-        _write(self._state, agent_indices, zeros)
+        rows.write(self._state, agent_indices, zeros)
         zeros = tf.zeros_like(agent_indices, tf.float32)
-        _write(self._discounted, agent_indices, zeros)
+        rows.write(self._discounted, agent_indices, zeros)
 
     def perform(
         self, agent_indices: tf.Tensor, observation: Any, training: bool = True
@@ -224,19 +225,27 @@ class ActorCritic(algorithm.Algorithm):
         if training:
             sample = distribution.sample(self.generator)
             chosen = {"sample": sample, "parameters": parameters, "state": state}
-            _write(self._chosen, agent_indices, self._packing.pack(chosen))
+            rows.write(self._chosen, agent_indices, self._packing.pack(chosen))
         else:
             sample = distribution.mode()
-        _write(self._state, agent_indices, next_state)
+        rows.write(self._state, agent_indices, next_state)
         return self.network.head.action(sample)
+
+    def initial_state(self, size: int) -> Any:
+        """State of the network at the beginning of `size` episodes, `[size, ...]`."""
+        return self.network.initial_state(size)
 
     def recurrent_state(self, agent_indices: tf.Tensor) -> Any:
         """State of the network in running episodes, `[K, ...]`."""
-        return _gather(self._state, agent_indices)
+        return rows.gather(self._state, agent_indices)
 
-    def set_recurrent_state(self, agent_indices: tf.Tensor, state: Any) -> None:
+    def running_state(self, agent_indices: tf.Tensor) -> Any:
+        """State of the network in running episodes, `[K, ...]`."""
+        return self.recurrent_state(agent_indices)
+
+    def set_running_state(self, agent_indices: tf.Tensor, state: Any) -> None:
         """Replace the state of the network in running episodes by `[K, ...]`."""
-        _write(self._state, agent_indices, state)
+        rows.write(self._state, agent_indices, state)
 
     def experience(
         self,
@@ -252,14 +261,14 @@ class ActorCritic(algorithm.Algorithm):
         self.steps.assign_add(tf.size(agent_indices, tf.int64))
         discounted = tf.gather(self._discounted, agent_indices)
         discounted = reward + self._config.discount * discounted
-        _write(self._discounted, agent_indices, discounted)
+        rows.write(self._discounted, agent_indices, discounted)
         transition = {
             "observation": observation,
             "reward": reward,
             "discounted": discounted,
             "done": terminated | truncated,
             **self.following(agent_indices, next_observation, terminated, truncated),
-            **self._packing.unpack(_gather(self._chosen, agent_indices)),
+            **self._packing.unpack(rows.gather(self._chosen, agent_indices)),
         }
         self.memory.append(agent_indices, transition)
         if not self._config.whole_episodes:
@@ -358,17 +367,3 @@ class ActorCritic(algorithm.Algorithm):
         policy, value = self.network.policy_variables, self.network.value_variables
         value = [x for x in value if all(x is not y for y in policy)]
         return {"policy": policy, "value": value} if self._separate else policy + value
-
-
-def _variables(structure: Any) -> Any:
-    return tf.nest.map_structure(lambda x: tf.Variable(x, trainable=False), structure)
-
-
-def _gather(variables: Any, rows: tf.Tensor) -> Any:
-    return tf.nest.map_structure(lambda x: tf.gather(x, rows), variables)
-
-
-def _write(variables: Any, rows: tf.Tensor, values: Any) -> None:
-    tf.nest.map_structure(
-        lambda x, value: x.scatter_nd_update(rows[:, None], value), variables, values
-    )

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from agents import exploration, optimizers
 from agents.algorithms import off_policy
-from agents.networks import action_values
+from agents.networks import action_values, layers
 from agents.networks.presets import NetworkConfig
 from agents.tools import config as config_
 from agents.tools import placement, schedules
@@ -214,7 +214,7 @@ class DQN(off_policy.OffPolicy):
             errors = self.priorities(items, noise)
         seed = self.generator.uniform_full_int([2], tf.int32)
         metrics = self.optimizer.step(
-            lambda items: self.loss(items, noise),
+            layers.learning(lambda items: self.loss(items, noise), self.network),
             self._variables,
             items=items,
             seed=seed,

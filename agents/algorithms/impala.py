@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from agents import memories, returns
 from agents.algorithms import actor_critic
+from agents.networks import layers
 from agents.tools import conditional
 
 
@@ -253,7 +254,7 @@ class IMPALA(actor_critic.ActorCritic):
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
         """One step of the optimizer on a batch `[B, S, ...]`."""
         return self.optimizer.step(
-            lambda items: self.loss(items, entropy_coef),
+            layers.learning(lambda items: self.loss(items, entropy_coef), self.network),
             self._trained,
             items=self.prepare(data, mask),
             seed=seed,

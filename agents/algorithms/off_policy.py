@@ -67,6 +67,11 @@ class Config:
             raise ValueError(f"replay_ratio must not be negative: {self.replay_ratio}.")
         if self.network.recurrent:
             raise ValueError("networks must not be recurrent; use a policy gradient.")
+        if self.network.has("batch_normalization"):
+            raise ValueError(
+                "networks must not have batch_normalization, whose statistics target "
+                "networks lack; use layer_normalization."
+            )
         self.create_optimizers()
 
     def without_memory(self, num_agents: int) -> "Config":

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from agents import memories, optimizers, returns
 from agents.algorithms import actor_critic
+from agents.networks import layers
 from agents.tools import conditional
 
 
@@ -216,6 +217,9 @@ class PolicyGradient(actor_critic.ActorCritic):
         """All steps on one batch `[B, T, ...]`."""
         items = self.prepare(data, mask)
 
+        def learning(loss):
+            return layers.learning(loss, self.network)
+
         def policy_loss(items):
             return self.policy_loss(items, entropy_coef)
 
@@ -227,8 +231,9 @@ class PolicyGradient(actor_critic.ActorCritic):
             return loss + self._config.value_coef * value_loss, metrics | value_metrics
 
         separate = {"policy": policy_loss, "value": self.value_loss}
+        separate = {name: learning(loss) for name, loss in separate.items()}
         metrics = self.optimizer.step(
-            separate if self._separate else both,
+            separate if self._separate else learning(both),
             self._trained,
             items=items,
             kl=self.kl,

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from agents import optimizers
 from agents.algorithms import off_policy
-from agents.networks import distributions, soft_actor_critic
+from agents.networks import distributions, layers, soft_actor_critic
 from agents.tools import placement, spaces
 
 
@@ -202,9 +202,13 @@ class SAC(off_policy.OffPolicy):
             noise = self.generator.normal(tf.shape(items["action"]))
             items = {**items, "noise": noise}
         options = {"items": items, "seed": seed}
-        metrics = self._critic_optimizer.step(self.critic_loss, critics, **options)
+        metrics = self._critic_optimizer.step(
+            layers.learning(self.critic_loss, self.critics), critics, **options
+        )
         metrics |= self._optimizer.step(
-            self.policy_loss, self.policy.trainable_variables, **options
+            layers.learning(self.policy_loss, self.policy),
+            self.policy.trainable_variables,
+            **options,
         )
         excess = metrics["entropy"] - self._target_entropy
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from agents import exploration, optimizers
 from agents.algorithms import off_policy
-from agents.networks import heads, soft_actor_critic
+from agents.networks import heads, layers, soft_actor_critic
 from agents.tools import placement, schedules
 
 
@@ -165,10 +165,12 @@ class TD3(off_policy.OffPolicy):
             "items": items,
             "seed": self.generator.uniform_full_int([2], tf.int32),
         }
-        metrics = self._critic_optimizer.step(self.critic_loss, critics, **options)
+        critic_loss = layers.learning(self.critic_loss, self.critics)
+        policy_loss = layers.learning(self.policy_loss, self.policy)
+        metrics = self._critic_optimizer.step(critic_loss, critics, **options)
 
         def move_policy():
-            loss = self._optimizer.step(self.policy_loss, policy, **options)
+            loss = self._optimizer.step(policy_loss, policy, **options)
             targets = (
                 self.target_policy.trainable_variables
                 + self.target_critics.trainable_variables

@@ -27,6 +27,11 @@ def topology(algorithm: Any) -> type[phase.Phase]:
       DistributedError: if the algorithm cannot be divided.
     """
     memory, name = getattr(algorithm, "memory", None), type(algorithm).__name__
+    if getattr(getattr(algorithm, "preprocessing", None), "learns", False):
+        raise cluster.DistributedError(
+            "preprocessing 'normalize' learns where it acts, so it cannot run on Ray; "
+            "set algorithm.normalize_observations=true instead of it."
+        )
     if isinstance(memory, memories.Queue):
         return asynchronous.Unrolls
     if isinstance(memory, memories.Replay):

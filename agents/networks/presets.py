@@ -1,24 +1,39 @@
 """Configuration of networks, by preset name or in full. Imports no TensorFlow."""
 
 import dataclasses
+from typing import Any
 
 from agents.tools import config
+
+JOINS = ("concat", "product", "sum", "mean")
+"""How streams come together; or an import path."""
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
-    """Torso and heads of the policy and the value function."""
+    """Torso and heads of the policy and the value function.
 
+    Layers are declared as in `layers.create`: units of a dense layer, a name, an import
+    path `module:name`, or a mapping of arguments with one of these as `type`.
+    """
+
+    streams: dict = dataclasses.field(default_factory=dict)
+    """Layers for parts of a structured observation, by their path, `camera/left`. Parts
+    without a stream are flat numbers, after `convolutions` or `residual` for images."""
+    join: str = "concat"
+    """How the parts come together: `concat`, `product`, `sum`, `mean`, or the import
+    path of a class or of a function that returns a layer, which is given all of them in
+    the structure of the observation, as they are where there is no stream."""
     convolutions: tuple[tuple[int, int, int], ...] = ()
     """Filters, kernel size and stride of each layer for images."""
     residual: tuple[int, ...] = ()
     """Or filters of each section of residual blocks; Espeholt et al. (2018), figure 3."""
-    layers: tuple[int, ...] = (200, 100)
-    """Units of the dense layers."""
+    layers: tuple[int | str | dict, ...] = (200, 100)
+    """Behind all of that. The first one is given flat numbers if it is dense or
+    recurrent, and what is observed as it is if it is another one. `lstm` and `gru`
+    remember the steps of an episode."""
     activation: str = "relu"
-    recurrent: str = ""
-    """`gru` or `lstm`: one recurrent layer behind the dense ones."""
-    recurrent_units: int = 100
+    """Of dense layers and convolutions that declare none."""
     shared: bool = False
     """One torso for policy and value; else each has its own."""
     initializer: str = "scaled"
@@ -35,7 +50,6 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         for name, known in (
-            ("recurrent", ("", "gru", "lstm")),
             ("initializer", ("scaled", "orthogonal")),
             ("continuous", ("normal", "tanh_normal", "beta")),
         ):
@@ -45,6 +59,55 @@ class NetworkConfig:
                 )
         if self.convolutions and self.residual:
             raise ValueError("images go through convolutions or residual, not both.")
+        if self.join not in JOINS and ":" not in self.join:
+            raise config.ConfigError(
+                f"join is {self.join!r}; {config.did_you_mean(self.join, JOINS)}"
+            )
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        """Make every declared layer once, which raises ConfigError if it cannot be."""
+        lists = {"layers": self.layers, **self.streams}
+        if all(isinstance(x, int) for declared in lists.values() for x in declared):
+            return
+        from agents.networks import layers
+
+        for name, declared in lists.items():
+            for layer in declared:
+                layers.create(layer, 0, input_dim=1)  # For embeddings.
+                if name in self.streams and layers.is_recurrent(layer):
+                    raise config.ConfigError(
+                        f"stream {name!r} has a layer that remembers steps, which only "
+                        "'layers' may have; give it 'over: sequence' to run along what "
+                        "is observed at once."
+                    )
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether some layer remembers earlier steps of an episode."""
+        if all(isinstance(x, int) for x in self.layers):
+            return False
+        from agents.networks import layers
+
+        return any(map(layers.is_recurrent, self.layers))
+
+    def has(self, kind: str) -> bool:
+        """Whether a layer of a type is declared."""
+        declared = [x for part in (self.layers, *self.streams.values()) for x in part]
+        return any(
+            kind == x or isinstance(x, dict) and x["type"] == kind for x in declared
+        )
+
+    @classmethod
+    def short(cls, value: Any) -> "NetworkConfig":
+        """Network by the name of its preset, by a file, or by a list of its layers."""
+        if isinstance(value, str) and value.endswith((".json", ".yaml", ".yml")):
+            value = config.load(value)
+        if isinstance(value, dict):
+            return config.build(cls, value, "network")
+        if isinstance(value, list | tuple):
+            return config.build(cls, {"layers": value}, "network")
+        return cls.preset(value)
 
     @classmethod
     def preset(cls, name: str) -> "NetworkConfig":
@@ -74,8 +137,8 @@ _IMAGE = {
 PRESETS = {
     "dense": {},  # 200-100 ReLU; Hafner et al. (2017), section 6.
     "small": _CLIP,  # 64-64 tanh; Schulman et al. (2017), section 6.1.
-    "gru": {"layers": (200,), "recurrent": "gru"},
-    "lstm": {"layers": (200,), "recurrent": "lstm"},
+    "gru": {"layers": (200, {"type": "gru", "units": 100})},
+    "lstm": {"layers": (200, {"type": "lstm", "units": 100})},
     # Mnih et al. (2015), extended data table 1.
     "nature": {**_IMAGE, "convolutions": ((32, 8, 4), (64, 4, 2), (64, 3, 1))},
     # Mnih et al. (2013), section 4.1.
@@ -89,8 +152,6 @@ PRESETS = {
     "residual_lstm": {
         **_IMAGE,
         "residual": (16, 32, 32),
-        "layers": (256,),
-        "recurrent": "lstm",
-        "recurrent_units": 256,
+        "layers": (256, {"type": "lstm", "units": 256}),
     },
 }

@@ -6,49 +6,61 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.networks import initializers
-from agents.networks.presets import NetworkConfig
+from agents.networks import initializers, layers
+from agents.networks.presets import JOINS, NetworkConfig
+from agents.tools import config as config_
 from agents.tools import spaces
 
 
 class Torso(keras.layers.Layer):
-    """Images through convolutions, the rest flat, then dense and recurrent layers.
+    """The parts of an observation through their streams, joined, then the layers.
 
-    Every image, `[H, W, C]` or `[C, H, W]`, has convolutions of its own. Leaves are
-    concatenated. Integers that are no images enter one-hot. Recurrent state is a tuple
-    of `[B, units]`, empty without a recurrent layer.
+    Images are `[H, W, C]` or `[C, H, W]`; integers that are no images enter one-hot.
+    Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
     """
 
     def __init__(self, space: Any, config: NetworkConfig, seed: int) -> None:
+        """Make the layers, which their first use builds.
+
+        Raises:
+          ConfigError: for streams of what is not observed.
+        """
         super().__init__()
-        self._spaces = spaces.leaf_spaces(space)
-        self._filters = [
-            _filters(config, seed + 30 * index) if _is_image(leaf, config) else []
-            for index, leaf in enumerate(self._spaces)
-        ]
-        self._dense = [
-            keras.layers.Dense(
-                units,
-                config.activation,
-                kernel_initializer=initializers.hidden(config, seed + 10 + i),
+        paths = spaces.paths(spaces.spec(space))
+        for name in config.streams:
+            if name not in paths:
+                hint = config_.did_you_mean(name, [x for x in paths if x] or ["layers"])
+                raise config_.ConfigError(f"network has a stream {name!r}; {hint}")
+        self._parts = [
+            _Part(config, path, leaf, len(paths) == 1, seed + 30 * index)
+            for index, (path, leaf) in enumerate(
+                zip(paths, spaces.leaf_spaces(space), strict=True)
             )
-            for i, units in enumerate(config.layers)
         ]
-        self._cell = _cell(config, seed + 20)
+        self._join = config.join
+        if config.join not in JOINS:
+            self._join = layers.create(config.join, seed + 9)
+        first = self._parts[0].space if len(paths) == 1 else None
+        self._behind = _create(config, config.layers, seed + 10, first)
 
     def initial_state(self, size: int) -> tuple[tf.Tensor, ...]:
         """State at the beginning of episodes, a tuple of `[size, units]`."""
-        if self._cell is None:
-            return ()
-        count = 2 if isinstance(self._cell, keras.layers.LSTMCell) else 1
-        return (tf.zeros([size, self._cell.units]),) * count
+        cells = [layer for layer in self._behind if _is_cell(layer)]
+        return tuple(
+            tf.zeros([size, cell.units]) for cell in cells for _ in range(_states(cell))
+        )
 
     def step(self, observation: Any, state: tuple) -> tuple[tf.Tensor, tuple]:
         """Features `[B, F]` of observations `[B, ...]`, and the next state."""
-        features = self._encode(observation)
-        if self._cell is None:
-            return features, state
-        return self._advance(features, state)
+        features, following, rest = self._encode(observation), (), state
+        for layer in self._behind:
+            if not _is_cell(layer):
+                features = layers.apply(layer, features)
+                continue
+            count = _states(layer)
+            features, new = _advance(layer, features, rest[:count])
+            following, rest = following + new, rest[count:]
+        return _require_vectors(features), following
 
     def unroll(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
         """Features `[B, T, F]` of sequences; arguments as for `sequence`."""
@@ -64,44 +76,74 @@ class Torso(keras.layers.Layer):
           state: State before the first step, `[B, units]`.
           first: Steps that begin an episode, where the state is zero, bool `[B, T]`.
         """
-        leading = tf.shape(first)
+        leading = tf.unstack(tf.shape(first))
         flat = tf.nest.map_structure(
             lambda x: tf.reshape(x, [-1, *x.shape[2:]]), observation
         )
-        features = self._encode(flat)
-        features = tf.reshape(features, [*tf.unstack(leading), features.shape[-1]])
-        if self._cell is None:
-            return features, state
+        features, following, rest = self._encode(flat), (), state
+        for layer in self._behind:
+            if not _is_cell(layer):
+                features = layers.apply(layer, features)
+                continue
+            count = _states(layer)
+            features = tf.reshape(features, [*leading, features.shape[-1]])
+            features, new = _scan(layer, features, rest[:count], first)
+            features = tf.reshape(features, [-1, features.shape[-1]])
+            following, rest = following + new, rest[count:]
+        features = _require_vectors(features)
+        return tf.reshape(features, [*leading, features.shape[-1]]), following
 
-        def step(carried, inputs):
-            features, first = inputs
-            kept = tuple(tf.where(first[:, None], 0.0, x) for x in carried[1])
-            return self._advance(features, kept)
-
-        inputs = (tf.transpose(features, [1, 0, 2]), tf.transpose(first))
-        outputs = tf.scan(step, inputs, (tf.zeros_like(state[0]), state))
-        return tf.nest.map_structure(lambda x: tf.transpose(x, [1, 0, 2]), outputs)
-
-    def _advance(self, features: tf.Tensor, state: tuple) -> tuple[tf.Tensor, tuple]:
-        """One step of the recurrent layer."""
-        output, state = self._cell(features, list(state))
-        return output, tuple(state) if isinstance(state, list | tuple) else (state,)
-
-    def _encode(self, observation: Any) -> tf.Tensor:
-        """Features `[B, F]` before the recurrent layer."""
-        leaves = [
-            self._encode_leaf(leaf, space, filters)
-            for leaf, space, filters in zip(
-                tf.nest.flatten(observation), self._spaces, self._filters, strict=True
+    def _encode(self, observation: Any) -> Any:
+        """What the layers get, `[B, ...]`."""
+        pairs = zip(self._parts, tf.nest.flatten(observation), strict=True)
+        leaves = [part.encode(leaf) for part, leaf in pairs]
+        if self._join not in JOINS:
+            parts = tf.nest.pack_sequence_as(observation, leaves)
+            return layers.apply(self._join, parts)
+        if len(leaves) == 1:
+            return leaves[0]
+        if self._join == "concat":
+            return tf.concat([_require_vectors(x) for x in leaves], -1)
+        shapes = {tuple(x.shape[1:]) for x in leaves}
+        if len(shapes) > 1:
+            raise config_.ConfigError(
+                f"network joins its streams by {self._join}, but they end with the "
+                f"shapes {', '.join(map(str, sorted(shapes)))}; make them equal."
             )
-        ]
-        features = leaves[0] if len(leaves) == 1 else tf.concat(leaves, -1)
-        for layer in self._dense:
-            features = layer(features)
-        return features
+        reduce = {"product": tf.reduce_prod, "sum": tf.reduce_sum}
+        return reduce.get(self._join, tf.reduce_mean)(tf.stack(leaves), 0)
 
-    def _encode_leaf(self, leaf: tf.Tensor, space: Any, filters: list) -> tf.Tensor:
-        """Flat float32 features `[B, F]` of one leaf."""
+
+class _Part(keras.layers.Layer):
+    """One part of an observation and its layers: flat numbers, unless declared."""
+
+    def __init__(
+        self, config: NetworkConfig, path: str, space: Any, only: bool, seed: int
+    ) -> None:
+        super().__init__()
+        self.space = space
+        stream, custom = config.streams.get(path), config.join not in JOINS
+        self._flatten = stream is None and not custom and _is_image(space, config)
+        following = stream
+        if stream is None:
+            behind = config.layers if only and config.layers else ("dense",)
+            following = () if custom or self._flatten else behind
+        self._raw = not following or not layers.takes_vectors(following[0])
+        self._indices = bool(following) and _embeds(following[0])
+        self._stream = _filters(config, seed) if self._flatten else []
+        if stream is not None:
+            self._stream = _create(config, stream, seed, space)
+
+    def encode(self, leaf: tf.Tensor) -> tf.Tensor:
+        """Features `[B, F]`, or what the declared layers make of `[B, ...]`."""
+        leaf = self._numbers(leaf) if self._raw else self._vector(leaf)
+        for layer in self._stream:
+            leaf = layers.apply(layer, leaf)
+        return _flat(leaf) if self._flatten else leaf
+
+    def _vector(self, leaf: tf.Tensor) -> tf.Tensor:
+        """Float32 `[B, F]`; integers one-hot."""
+        space = self.space
         if hasattr(space, "n") and hasattr(space, "start"):
             return tf.one_hot(leaf - int(space.start), int(space.n))
         if hasattr(space, "nvec"):
@@ -110,13 +152,95 @@ class Torso(keras.layers.Layer):
             columns = tf.unstack(tf.reshape(leaf, [-1, len(sizes)]), axis=1)
             triples = zip(columns, sizes, starts, strict=True)
             return tf.concat([tf.one_hot(c - int(s), int(n)) for c, n, s in triples], 1)
-        image = leaf.dtype == tf.uint8
-        leaf = tf.cast(leaf, tf.float32) / (255.0 if image else 1.0)
-        if filters and space.shape[0] < space.shape[2]:  # Channels come first.
+        return _flat(_scaled(leaf))
+
+    def _numbers(self, leaf: tf.Tensor) -> tf.Tensor:
+        """Of the shape of the space: float32, images with their channels last."""
+        if self._indices:
+            return tf.cast(leaf, tf.int32) - _values(self.space)[0]
+        leaf, shape = _scaled(leaf), self.space.shape
+        if len(shape) == 3 and shape[0] < shape[2]:
             leaf = tf.transpose(leaf, [0, 2, 3, 1])
-        for layer in filters:
-            leaf = layer(leaf)
-        return tf.reshape(leaf, [-1, int(np.prod(leaf.shape[1:]))])
+        return leaf
+
+
+def _scaled(leaf: tf.Tensor) -> tf.Tensor:
+    """Float32; bytes in [0, 1]."""
+    return tf.cast(leaf, tf.float32) / (255.0 if leaf.dtype == tf.uint8 else 1.0)
+
+
+def _flat(value: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(value, [-1, int(np.prod(value.shape[1:]))])
+
+
+def _values(space: Any) -> tuple[int, int | None]:
+    """Lowest of the integers of a space, and their number; zero and none if unknown."""
+    if hasattr(space, "nvec"):
+        return int(np.min(space.start)), int(np.max(space.nvec))
+    if hasattr(space, "start"):
+        return int(space.start), int(space.n)
+    low, high = int(np.min(space.low)), int(np.max(space.high))
+    return (low, high - low + 1) if high - low < 2**20 else (0, None)
+
+
+def _require_vectors(features: tf.Tensor) -> tf.Tensor:
+    """The features, unless they have more than one dimension."""
+    if features.shape.rank != 2:
+        shape = tuple(features.shape[1:])
+        raise config_.ConfigError(
+            f"network layers end with the shape {shape}, which must have one "
+            "dimension; add 'flatten' or 'pooling'."
+        )
+    return features
+
+
+def _is_cell(layer: Any) -> bool:
+    return isinstance(layer, keras.layers.GRUCell | keras.layers.LSTMCell)
+
+
+def _states(cell: keras.layers.Layer) -> int:
+    return 2 if isinstance(cell, keras.layers.LSTMCell) else 1
+
+
+def _advance(
+    cell: keras.layers.Layer, features: tf.Tensor, state: tuple
+) -> tuple[tf.Tensor, tuple]:
+    """One step of a recurrent layer."""
+    output, state = cell(_require_vectors(features), list(state))
+    return output, tuple(state) if isinstance(state, list | tuple) else (state,)
+
+
+def _scan(
+    cell: keras.layers.Layer, features: tf.Tensor, state: tuple, first: tf.Tensor
+) -> tuple[tf.Tensor, tuple]:
+    """Outputs `[B, T, units]` and states of all steps of a recurrent layer."""
+
+    def step(carried, inputs):
+        features, first = inputs
+        kept = tuple(tf.where(first[:, None], 0.0, x) for x in carried[1])
+        return _advance(cell, features, kept)
+
+    inputs = (tf.transpose(features, [1, 0, 2]), tf.transpose(first))
+    outputs = tf.scan(step, inputs, (tf.zeros_like(state[0]), state))
+    return tf.nest.map_structure(lambda x: tf.transpose(x, [1, 0, 2]), outputs)
+
+
+def _embeds(declared: Any) -> bool:
+    return layers.complete(declared)["type"] == "embedding"
+
+
+def _create(config: NetworkConfig, declared: Any, seed: int, space: Any) -> list:
+    """Layers of a list of declarations; the first one is given what a space holds."""
+    result = []
+    for index, layer in enumerate(declared):
+        kind, defaults = layers.complete(layer)["type"], {}
+        if kind == "dense" or "conv" in kind:
+            defaults["activation"] = config.activation
+            defaults["kernel_initializer"] = initializers.hidden(config, seed + index)
+        if kind == "embedding" and index == 0 and space is not None:
+            _, defaults["input_dim"] = _values(space)
+        result.append(layers.create(layer, seed + index, **defaults))
+    return result
 
 
 def _is_image(space: Any, config: NetworkConfig) -> bool:
@@ -177,16 +301,3 @@ class Section(keras.layers.Layer):
             change = self._blocks[index](self._activation(image))
             image += self._blocks[index + 1](self._activation(change))
         return image
-
-
-def _cell(config: NetworkConfig, seed: int) -> keras.layers.Layer | None:
-    """Recurrent cell that the config names, if any."""
-    if not config.recurrent:
-        return None
-    cells = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
-    return cells[config.recurrent](
-        config.recurrent_units,
-        kernel_initializer=keras.initializers.GlorotUniform(seed),
-        recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 1),
-        seed=seed,  # Of dropout, which there is none of; else it would be random.
-    )

@@ -6,6 +6,9 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "Observations": "observations",
+        "Preprocessing": "preprocessed",
+        "create": "stages",
+        "subclass": "preprocessed",
         "StreamingNormalize": "normalize",
     },
 )

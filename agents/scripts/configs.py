@@ -309,7 +309,7 @@ def memory_impala() -> Config:
         200_000,
         num_agents=32,
         entropy_coef=0.01,
-        network={"layers": [], "recurrent": "lstm", "recurrent_units": 32},
+        network={"layers": [{"type": "lstm", "units": 32}]},
     )
 
 

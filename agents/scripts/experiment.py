@@ -168,6 +168,9 @@ class Config:
     train: Train
     algorithm: Any
     """Dataclass of the algorithm that its `type` names."""
+    preprocessing: list | dict = dataclasses.field(default_factory=list)
+    """Stages that observations pass before the algorithm sees them: a list, or for
+    structured observations lists by the path of the part; `preprocessing.create`."""
     seed: int = 0
     devices: Devices = dataclasses.field(default_factory=Devices)
 
@@ -194,7 +197,12 @@ class Config:
         Raises:
           ValueError: if it cannot be made with this config.
         """
-        return algorithm_class(self.algorithm.type)(
+        cls = algorithm_class(self.algorithm.type)
+        if self.preprocessing:
+            from agents import preprocessing
+
+            cls = preprocessing.subclass(cls, self.preprocessing)
+        return cls(
             description.observation_space,
             description.action_space,
             num_agents or self.environment.num_agents,

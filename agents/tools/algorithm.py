@@ -71,6 +71,17 @@ class Algorithm(tf.Module):
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
         """Learn that these rows are over; a good moment to train."""
 
+    def initial_state(self, size: int) -> Any:
+        """State of the policy at the beginning of `size` episodes, `[size, ...]`."""
+        return ()
+
+    def running_state(self, agent_indices: tf.Tensor) -> Any:
+        """State of the policy in running episodes of these rows, `[K, ...]`."""
+        return ()
+
+    def set_running_state(self, agent_indices: tf.Tensor, state: Any) -> None:
+        """Replace the state of the policy in running episodes by `[K, ...]`."""
+
     def train(self) -> None:
         """Learn from what is remembered; the functions above call it when it is due.
 

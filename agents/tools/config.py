@@ -6,10 +6,12 @@ Every mistake is a `ConfigError` of one line that says what to do.
 import contextlib
 import dataclasses
 import difflib
+import importlib
+import inspect
 import pathlib
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from agents.tools import schedules
@@ -19,13 +21,83 @@ class ConfigError(ValueError):
     """A mistake in a config, in one line."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggestion for a misspelt name."""
+def did_you_mean(
+    name: str, known: Iterable[str], shown: Iterable[str] | None = None
+) -> str:
+    """Suggestion for a misspelt name, or the known ones, or those that are shown."""
     known = sorted(known)
     near = difflib.get_close_matches(str(name), known, 1, 0.5)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"known are {', '.join(known)}."
+    return f"known are {', '.join(known if shown is None else shown)}."
+
+
+def declaration(value: Any, what: str = "it") -> dict:
+    """Mapping with a `type` of a declaration, which may be the name of the type alone.
+
+    Raises:
+      ConfigError: if it is neither.
+    """
+    if isinstance(value, str):
+        return {"type": value}
+    if not isinstance(value, dict) or "type" not in value:
+        raise ConfigError(
+            f"{what} is a name or a mapping with a 'type', got {value!r}."
+        )
+    return dict(value)
+
+
+def find(path: str) -> Any:
+    """Class or function at an import path `module:name`; raises ConfigError."""
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"cannot import {path!r}: {error}.") from error
+    if not callable(found):
+        raise ConfigError(f"{path!r} is no class or function.")
+    return found
+
+
+def parameters(function: Callable) -> dict[str, Any]:
+    """Named parameters and their defaults."""
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
+
+
+def call(
+    function: Callable, arguments: dict, what: str, known: Iterable[str] | None = None
+) -> Any:
+    """Result of a function of declared arguments.
+
+    Args:
+      function: Class or function.
+      arguments: By name.
+      what: Name for error messages.
+      known: Names that it takes, by default those of its parameters.
+
+    Raises:
+      ConfigError: for unknown arguments, and for what the function refuses.
+    """
+    known = parameters(function) if known is None else known
+    for key in arguments:
+        if known and key not in known:
+            shown = [name for name in known if name != "space"]
+            raise ConfigError(
+                f"unknown argument {key!r} of {what}; {did_you_mean(key, shown)}"
+            )
+    try:
+        return function(**arguments)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        text = str(error).rpartition("__init__() ")[2].split("\n")[0]
+        raise ConfigError(f"{what}: {text}") from error
 
 
 def build(cls: type, values: Any, path: str = "") -> Any:
@@ -72,6 +144,8 @@ def convert(hint: Any, value: Any, path: str) -> Any:
             return tuple(convert(kind, x, path) for kind, x in pairs)
     if dict in (hint, origin) and isinstance(value, dict):
         return dict(value)
+    if list in (hint, origin) and isinstance(value, list | tuple):
+        return list(value)
     converted = _convert_scalar(hint, value)
     if converted is None:
         name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
@@ -93,11 +167,11 @@ def _convert_scalar(hint: Any, value: Any) -> Any:
 
 
 def _convert_dataclass(hint: type, value: Any, path: str) -> Any:
-    """Section of a config, schedule, or preset by its name."""
+    """Section of a config, also by its short forms, or schedule."""
     if hint is schedules.Schedule:
         return _schedule(value, path)
-    if isinstance(value, str) and hasattr(hint, "preset"):
-        return hint.preset(value)
+    if isinstance(value, str | list | tuple) and hasattr(hint, "short"):
+        return hint.short(value)
     return build(hint, value, path)
 
 

@@ -17,10 +17,10 @@ from agents.tools import checkpoint, loop, mock_algorithm
 NETWORKS = {
     "dense": networks.NetworkConfig(layers=(8,)),
     "shared": networks.NetworkConfig(layers=(8,), shared=True),
-    "gru": networks.NetworkConfig(layers=(8,), recurrent="gru", recurrent_units=6),
-    "lstm": networks.NetworkConfig(layers=(), recurrent="lstm", recurrent_units=6),
+    "gru": networks.NetworkConfig(layers=(8, {"type": "gru", "units": 6})),
+    "lstm": networks.NetworkConfig(layers=({"type": "lstm", "units": 6},)),
     "both": networks.NetworkConfig(
-        layers=(8,), recurrent="lstm", recurrent_units=6, shared=True
+        layers=(8, {"type": "lstm", "units": 6}), shared=True
     ),
 }
 

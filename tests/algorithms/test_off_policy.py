@@ -598,7 +598,7 @@ def test_other_action_spaces_are_refused(name, space, message):
         ({"batch_size": 64, "start_size": 32}, "batch_size 64 must not be larger"),
         ({"n_step": 0}, "n_step must be positive"),
         ({"replay_ratio": -1.0}, "must not be negative"),
-        ({"network": networks.NetworkConfig(recurrent="gru")}, "not be recurrent"),
+        ({"network": networks.NetworkConfig.preset("gru")}, "not be recurrent"),
         ({"atoms": 0}, "atoms must be positive"),
     ],
 )

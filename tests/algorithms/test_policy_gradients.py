@@ -20,7 +20,7 @@ CONFIGS = {"a2c": a2c.Config, "ppo": ppo.Config, "trpo": trpo.Config, "vpg": vpg
 NETWORKS = {
     "dense": networks.NetworkConfig(layers=(8,)),
     "shared": networks.NetworkConfig(layers=(8,), shared=True),
-    "gru": networks.NetworkConfig(layers=(), recurrent="gru", recurrent_units=4),
+    "gru": networks.NetworkConfig(layers=({"type": "gru", "units": 4},)),
 }
 SGD = {"type": "sgd", "learning_rate": 0.1}
 

@@ -20,8 +20,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 NETWORKS = {
     "dense": networks.NetworkConfig(layers=(8,)),
     "shared": networks.NetworkConfig(layers=(8,), shared=True),
-    "gru": networks.NetworkConfig(layers=(8,), recurrent="gru", recurrent_units=6),
-    "lstm": networks.NetworkConfig(layers=(), recurrent="lstm", recurrent_units=6),
+    "gru": networks.NetworkConfig(layers=(8, {"type": "gru", "units": 6})),
+    "lstm": networks.NetworkConfig(layers=({"type": "lstm", "units": 6},)),
 }
 
 
@@ -1080,7 +1080,7 @@ from agents.algorithms import ppo
 from agents.tools import checkpoint
 box = gymnasium.spaces.Box
 spaces = box(-np.inf, np.inf, (3,)), box(-1, 1, (2,))
-network = networks.NetworkConfig(layers=(), recurrent="lstm", recurrent_units=6)
+network = networks.NetworkConfig(layers=({"type": "lstm", "units": 6},))
 config = ppo.Config(update_every=5, chunk_length=4, network=network)
 agent = ppo.PPO(*spaces, 4, 6, config, seed=9)
 checkpoint.Checkpoints(sys.argv[1]).restore(agent.persistent())
@@ -1356,7 +1356,7 @@ def test_only_recurrent_networks_remember_the_cue(recurrent, low, high):
         normalize_observations=False,
         jit=False,
         network=networks.NetworkConfig(
-            layers=() if recurrent else (32,), recurrent=recurrent, recurrent_units=16
+            layers=({"type": recurrent, "units": 16},) if recurrent else (32,)
         ),
     )
     agent = make(envs, config, max_length=9)

@@ -14,12 +14,10 @@ ACTIONS = {"box": gs.Box(-1, 1, (2,)), "discrete": gs.Discrete(4)}
 NETWORKS = {
     "dense": {"layers": (6,)},
     "shared": {"layers": (6,), "shared": True},
-    "gru": {"layers": (6,), "recurrent": "gru", "recurrent_units": 5},
-    "lstm": {"layers": (6,), "recurrent": "lstm", "recurrent_units": 5},
+    "gru": {"layers": (6, {"type": "gru", "units": 5})},
+    "lstm": {"layers": (6, {"type": "lstm", "units": 5})},
     "shared lstm": {
-        "layers": (),
-        "recurrent": "lstm",
-        "recurrent_units": 5,
+        "layers": ({"type": "lstm", "units": 5},),
         "shared": True,
     },
 }
@@ -154,7 +152,7 @@ def test_presets():
     small = networks.NetworkConfig.preset("small")
     assert (small.layers, small.activation) == ((64, 64), "tanh")
     assert (small.initializer, small.output_scale) == ("orthogonal", 0.01)
-    assert networks.NetworkConfig.preset("lstm").recurrent == "lstm"
+    assert networks.NetworkConfig.preset("lstm").recurrent
     nature = networks.NetworkConfig.preset("nature")
     assert nature.convolutions == ((32, 8, 4), (64, 4, 2), (64, 3, 1))
     assert nature.shared
@@ -176,7 +174,7 @@ def test_nature_network_has_its_published_size():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"recurrent": "rnn"}, "recurrent must be"),
+        ({"layers": ("rmm",)}, "unknown layer 'rmm'; known are dense"),
         ({"initializer": "x"}, "initializer"),
         ({"continuous": "gamma"}, "continuous must be"),
     ],

@@ -17,6 +17,10 @@ def make(space, seed=0, **config):
     return torsos.Torso(space, NetworkConfig(**config), seed)
 
 
+def remembering(cell):
+    return ({"type": cell, "units": 4},) if cell else ()
+
+
 def encode(torso, observation):
     features, _ = torso.step(observation, torso.initial_state(1))
     return features.numpy()
@@ -129,7 +133,7 @@ def test_deep_network_of_the_paper():
     assert shapes[:15] == expected
     assert shapes[15:] == [(11 * 11 * 32, 256), (256, 1024), (256, 1024)]
     forward = NetworkConfig.preset("residual")
-    assert (forward.recurrent, forward.residual) == ("", (16, 32, 32))
+    assert (forward.recurrent, forward.residual) == (False, (16, 32, 32))
 
 
 def test_images_go_through_convolutions_or_residual_sections():
@@ -158,7 +162,7 @@ def test_dense_layers_and_their_activation():
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_recurrent_layer_is_the_cell_of_keras(cell):
-    torso = make(VECTOR, recurrent=cell, recurrent_units=4)
+    torso = make(VECTOR, layers=remembering(cell))
     torso.step(random(1, 3), torso.initial_state(1))
     randomized(torso)
     kinds = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
@@ -173,9 +177,7 @@ def test_recurrent_layer_is_the_cell_of_keras(cell):
 
 @pytest.mark.parametrize("cell", ["", "gru", "lstm"])
 def test_unroll_equals_step_by_step_with_resets_in_the_middle(cell):
-    torso = make(
-        VECTOR, layers=(5,), activation="tanh", recurrent=cell, recurrent_units=4
-    )
+    torso = make(VECTOR, layers=(5, *remembering(cell)), activation="tanh")
     x = random(3, 9, 3)
     torso.step(x[:, 0], torso.initial_state(3))
     randomized(torso)
@@ -196,7 +198,7 @@ def test_unroll_equals_step_by_step_with_resets_in_the_middle(cell):
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_nothing_from_before_a_reset_matters(cell):
-    torso = make(VECTOR, recurrent=cell, recurrent_units=4)
+    torso = make(VECTOR, layers=remembering(cell))
     x, other = random(1, 6, 3), random(1, 6, 3, seed=1)
     first = tf.one_hot([3], 6, True, False, dtype=tf.bool)
     state = torso.initial_state(1)
@@ -212,7 +214,7 @@ def test_nothing_from_before_a_reset_matters(cell):
 
 @pytest.mark.parametrize(("cell", "count"), [("", 0), ("gru", 1), ("lstm", 2)])
 def test_initial_state_is_zero(cell, count):
-    torso = make(VECTOR, recurrent=cell, recurrent_units=4)
+    torso = make(VECTOR, layers=remembering(cell))
     state = torso.initial_state(3)
     assert [x.shape for x in state] == [(3, 4)] * count
     assert all((x.numpy() == 0).all() for x in state)
@@ -222,7 +224,7 @@ def test_seed_decides_the_weights():
     for cell in ("", "gru"):
         x = random(2, 3)
         first, again, other = (
-            encode_two(make(VECTOR, seed, layers=(4,), recurrent=cell), x)
+            encode_two(make(VECTOR, seed, layers=(4, *remembering(cell))), x)
             for seed in (0, 0, 1)
         )
         np.testing.assert_array_equal(first, again)

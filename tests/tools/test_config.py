@@ -15,7 +15,7 @@ class Network:
     activation: str = "relu"
 
     @classmethod
-    def preset(cls, name):
+    def short(cls, name):
         if name != "big":
             raise config.ConfigError(f"unknown network {name!r}.")
         return cls(layers=(512,))

@@ -1,0 +1,160 @@
+"""Algorithms whose observations are preprocessed, wherever they run."""
+
+from typing import Any
+
+import gymnasium
+import tensorflow as tf
+
+from agents.preprocessing import stages
+from agents.tools import config, rows, spaces
+
+
+class Preprocessing(tf.Module):
+    """All stages of all parts of an observation, as one function.
+
+    Attributes:
+      space: Of what comes out.
+      learns: Whether some stage has statistics, which change in training.
+    """
+
+    def __init__(self, space: gymnasium.Space, declared: dict | list | tuple) -> None:
+        """Make the stages.
+
+        Args:
+          space: Of what is observed.
+          declared: List of stages, see `stages.create`, or for structured observations
+            a mapping of such lists, by the path of the part, `camera/left`.
+
+        Raises:
+          ConfigError: if that is not possible.
+        """
+        super().__init__()
+        leaves = dict(
+            zip(
+                spaces.paths(spaces.spec(space)), spaces.leaf_spaces(space), strict=True
+            )
+        )
+        if not isinstance(declared, dict):
+            declared = {"": declared}
+        for path in declared:
+            if path not in leaves:
+                what = repr(path) if path else "a list"
+                raise config.ConfigError(
+                    f"config key 'preprocessing' has {what}, but what is observed "
+                    f"has the parts {', '.join(map(repr, leaves))}."
+                )
+        self._stages, results = [], []
+        for path, leaf in leaves.items():
+            chain = []
+            for declaration in declared.get(path, ()):
+                chain.append(stages.create(declaration, leaf))
+                leaf = stages.result(chain[-1], leaf)
+            self._stages.append(chain)
+            results.append(leaf)
+        remaining = iter(results)
+        self.space = _rebuild(space, remaining)
+        self.learns = bool(self.variables)
+
+    def initial_state(self, size: int) -> list[list[Any]]:
+        """States of all stages at the beginning of `size` episodes."""
+        return [[x.initial_state(size) for x in chain] for chain in self._stages]
+
+    def __call__(
+        self, observation: Any, state: list[list[Any]], learn: bool = False
+    ) -> tuple[Any, list[list[Any]]]:
+        """What the algorithm sees of observations `[K, ...]`, and the next state.
+
+        If it is to learn, statistics change afterwards.
+        """
+        leaves, following = [], []
+        parts = zip(tf.nest.flatten(observation), self._stages, state, strict=True)
+        for leaf, chain, states in parts:
+            after = []
+            for stage, before in zip(chain, states, strict=True):
+                if learn:
+                    given = leaf
+                leaf, new = stage(leaf, before)
+                after.append(new)
+                if learn:
+                    stage.update(given)
+            leaves.append(leaf)
+            following.append(after)
+        return tf.nest.pack_sequence_as(observation, leaves), following
+
+
+def subclass(cls: type, declared: dict | list | tuple) -> type:
+    """Subclass of an algorithm that is told of preprocessed observations.
+
+    It is given what the environment shows, and keeps the state of the stages for every
+    row; all else, memory and network, only knows what comes out of the stages.
+    """
+
+    class Preprocessed(cls):
+        __doc__ = cls.__doc__
+
+        def __init__(
+            self, observation_space, action_space, num_agents, *args, **kwargs
+        ):
+            self.preprocessing = Preprocessing(observation_space, declared)
+            space = self.preprocessing.space
+            self._stages_state = rows.variables(
+                self.preprocessing.initial_state(num_agents)
+            )
+            self._seen = rows.variables(
+                spaces.transform(
+                    lambda x: tf.zeros([num_agents, *x.shape], x.dtype),
+                    spaces.spec(space),
+                )
+            )
+            super().__init__(space, action_space, num_agents, *args, **kwargs)
+
+        def begin_episodes(self, agent_indices):
+            zeros = self.preprocessing.initial_state(tf.size(agent_indices))
+            rows.write(self._stages_state, agent_indices, zeros)
+            super().begin_episodes(agent_indices)
+
+        def perform(self, agent_indices, observation, training=True):
+            state = rows.gather(self._stages_state, agent_indices)
+            seen, state = self.preprocessing(observation, state, training)
+            rows.write(self._stages_state, agent_indices, state)
+            if training:
+                rows.write(self._seen, agent_indices, seen)
+            return super().perform(agent_indices, seen, training)
+
+        def experience(self, agent_indices, observation, *following):
+            *following, next_observation = following
+            del observation  # What was seen of it is known.
+            state = rows.gather(self._stages_state, agent_indices)
+            next_seen, _ = self.preprocessing(next_observation, state)
+            seen = rows.gather(self._seen, agent_indices)
+            super().experience(agent_indices, seen, *following, next_seen)
+
+        def initial_state(self, size):
+            return self.preprocessing.initial_state(size), super().initial_state(size)
+
+        def running_state(self, agent_indices):
+            stages = rows.gather(self._stages_state, agent_indices)
+            return stages, super().running_state(agent_indices)
+
+        def set_running_state(self, agent_indices, state):
+            stages, inner = state
+            rows.write(self._stages_state, agent_indices, stages)
+            super().set_running_state(agent_indices, inner)
+
+        def persistent(self):
+            variables = list(self.preprocessing.variables)
+            return {**super().persistent(), "preprocessing": variables}
+
+    Preprocessed.__name__ = cls.__name__
+    Preprocessed.__qualname__ = cls.__qualname__
+    return Preprocessed
+
+
+def _rebuild(space: gymnasium.Space, leaves: Any) -> gymnasium.Space:
+    """Space of the same structure with other leaves."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        children = {key: _rebuild(space[key], leaves) for key in sorted(space.spaces)}
+        return gymnasium.spaces.Dict(children)
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return gymnasium.spaces.Tuple([_rebuild(x, leaves) for x in space.spaces])
+    return next(leaves)

@@ -1,0 +1,266 @@
+"""Stages that observations pass before the algorithm sees them, declared by name."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import tensorflow as tf
+
+from agents.preprocessing import normalize
+from agents.tools import config, spaces
+
+
+class Stage(tf.Module):
+    """Maps one part of observations, `[K, ...]`, to what the next stage gets.
+
+    Subclasses override `__call__`, and the others if they remember earlier steps.
+    """
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        """`space` is what the stage is given."""
+        super().__init__()
+        self._spec = spaces.spec(space)
+
+    def initial_state(self, size: int) -> Any:
+        """State at the beginning of `size` episodes, a structure of `[size, ...]`."""
+        return ()
+
+    def __call__(self, value: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+        """Result `[K, ...]`, and the next state."""
+        raise NotImplementedError
+
+    def update(self, value: tf.Tensor) -> None:
+        """Learn from values `[K, ...]` that were seen in training."""
+
+
+class ImageResize(Stage):
+    """Images `[H, W, C]` of another size, whose pixels are means of those they cover."""
+
+    def __init__(self, space: gymnasium.Space, height: int, width: int) -> None:
+        """Size in pixels."""
+        super().__init__(space)
+        self._size = (height, width)
+
+    def __call__(self, value, state):
+        """Of the same dtype."""
+        image = tf.image.resize(_image(value), self._size, "bilinear", antialias=True)
+        if value.dtype.is_integer:
+            image = tf.round(image)
+        return tf.cast(image, value.dtype), state
+
+
+class Grayscale(Stage):
+    """Luminance `[H, W, 1]` of images `[H, W, 3]`."""
+
+    def __call__(self, value, state):
+        """Of the same dtype; weights of Rec. 601."""
+        image = tf.cast(_image(value, 3), tf.float32)
+        gray = tf.reduce_sum(image * [0.299, 0.587, 0.114], -1, keepdims=True)
+        return tf.cast(
+            tf.round(gray) if value.dtype.is_integer else gray, value.dtype
+        ), state
+
+
+class Center(Stage):
+    """Every observation minus its own mean; float32, bytes in units of 255."""
+
+    def __call__(self, value, state):
+        """Mean zero."""
+        scaled = tf.cast(value, tf.float32)
+        if value.dtype == tf.uint8:
+            scaled /= 255.0
+        axes = list(range(1, value.shape.rank))
+        return scaled - tf.reduce_mean(scaled, axes, keepdims=True), state
+
+
+class Normalize(Stage):
+    """Mean zero and deviation one over all that was seen in training."""
+
+    def __init__(self, space: gymnasium.Space, clip: float | None = 5.0) -> None:
+        """Bound of the results, in deviations."""
+        super().__init__(space)
+        self._normalize = normalize.StreamingNormalize(self._spec.shape, clip=clip)
+
+    def __call__(self, value, state):
+        """By the statistics before this step; float32."""
+        return self._normalize(tf.cast(value, tf.float32)), state
+
+    def update(self, value):
+        """Merge what was seen."""
+        value = tf.cast(value, tf.float32)
+        self._normalize.update(value, tf.ones(tf.shape(value)[:1], tf.bool))
+
+
+class Clip(Stage):
+    """Values between two bounds."""
+
+    def __init__(self, space: gymnasium.Space, low: float, high: float) -> None:
+        """Bounds."""
+        super().__init__(space)
+        if low >= high:
+            raise ValueError(f"low must be less than high, got {low} and {high}.")
+        self._bounds = low, high
+
+    def __call__(self, value, state):
+        """Of the same dtype."""
+        low, high = (tf.cast(x, value.dtype) for x in self._bounds)
+        return tf.clip_by_value(value, low, high), state
+
+
+class Sequence(Stage):
+    """The last observations of the episode, oldest first, along the last axis.
+
+    An episode begins as if its first observation had always been seen; Mnih et al.
+    (2015), section "Preprocessing".
+    """
+
+    def __init__(self, space: gymnasium.Space, length: int) -> None:
+        """Number of observations."""
+        super().__init__(space)
+        if length < 1:
+            raise ValueError(f"length must be positive, got {length}.")
+        self._length, self._shape = length, self._spec.shape or (1,)
+
+    def initial_state(self, size):
+        """Frames before the next one, and whether there were any."""
+        shape = [size, self._length - 1, *self._shape]
+        return tf.zeros(shape, self._spec.dtype), tf.zeros([size], tf.bool)
+
+    def __call__(self, value, state):
+        """Frames `[K, ..., F * length]`."""
+        frames, known = state
+        value = tf.reshape(value, [-1, 1, *self._shape])
+        known = tf.reshape(known, [-1, *[1] * (value.shape.rank - 1)])
+        frames = tf.concat([tf.where(known, frames, value), value], 1)
+        rank = frames.shape.rank
+        order = [0, *range(2, rank - 1), 1, rank - 1]
+        stacked = tf.transpose(frames, order)
+        shape = [*self._shape[:-1], self._length * self._shape[-1]]
+        known = tf.ones(tf.shape(value)[:1], tf.bool)
+        return tf.reshape(stacked, [-1, *shape]), (frames[:, 1:], known)
+
+
+class OneHot(Stage):
+    """Integers as vectors with a single one, side by side."""
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        """Raises ValueError unless the space is of integers with bounds."""
+        super().__init__(space)
+        if hasattr(space, "nvec"):
+            low, count = np.ravel(space.start), np.ravel(space.nvec)
+        elif hasattr(space, "start"):
+            low, count = [space.start], [space.n]
+        elif np.issubdtype(self._spec.dtype, np.integer):
+            low = np.ravel(space.low)
+            count = np.ravel(space.high).astype(np.int64) - low + 1
+        else:
+            raise ValueError(f"only integers can be one_hot, not {space}.")
+        if max(count) > 2**20:
+            raise ValueError(f"{space} has too many values for one_hot.")
+        self._low, self._count = [int(x) for x in low], [int(x) for x in count]
+
+    def __call__(self, value, state):
+        """Float32 `[K, F]`."""
+        columns = tf.unstack(tf.reshape(value, [-1, len(self._low)]), axis=1)
+        parts = zip(columns, self._low, self._count, strict=True)
+        return tf.concat([tf.one_hot(x - low, n) for x, low, n in parts], -1), state
+
+
+class Flatten(Stage):
+    """Vectors `[F]`."""
+
+    def __call__(self, value, state):
+        """Of the same dtype."""
+        return tf.reshape(value, [-1, int(np.prod(value.shape[1:]))]), state
+
+
+class Function(Stage):
+    """What a function, by its import path, makes of `[K, ...]`."""
+
+    def __init__(self, space: gymnasium.Space, path: str) -> None:
+        super().__init__(space)
+        self._function = config.find(path)
+
+    def __call__(self, value, state):
+        """Result of the function."""
+        return self._function(value), state
+
+
+class Custom(Stage):
+    """What an object of a user makes of `[K, ...]`."""
+
+    def __init__(self, space: gymnasium.Space, made: Any) -> None:
+        super().__init__(space)
+        self._made = made
+
+    def __call__(self, value, state):
+        """Result of the object."""
+        return self._made(value), state
+
+
+TYPES = {
+    "image_resize": ImageResize,
+    "grayscale": Grayscale,
+    "center": Center,
+    "normalize": Normalize,
+    "clip": Clip,
+    "sequence": Sequence,
+    "one_hot": OneHot,
+    "flatten": Flatten,
+    "function": Function,
+}
+"""Stages by the `type` of their declaration."""
+
+
+def create(declaration: Any, space: gymnasium.Space) -> Stage:
+    """Stage of a declaration: a name, or a mapping of arguments with a `type`.
+
+    Types are `TYPES`, or the import path `module:name` of a class, or of a function
+    that returns what is called with `[K, ...]`.
+
+    Raises:
+      ConfigError: for unknown types and arguments, and spaces that it does not take.
+    """
+    options = config.declaration(declaration, "a preprocessing stage")
+    kind = options.pop("type")
+    if ":" in str(kind):
+        made = config.call(config.find(kind), options, f"preprocessing {kind}")
+        return Custom(space, made)
+    if kind not in TYPES:
+        hint = config.did_you_mean(kind, TYPES)
+        raise config.ConfigError(f"unknown preprocessing {kind!r}; {hint}")
+    options = {"space": space, **options}
+    return config.call(TYPES[kind], options, f"preprocessing {kind}")
+
+
+def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
+    """Space of what a stage makes of values of a space.
+
+    Raises:
+      ConfigError: if it cannot take them.
+    """
+    name = type(stage).__name__
+    spec = spaces.spec(space)
+    try:
+        value, _ = stage(tf.zeros([1, *spec.shape], spec.dtype), stage.initial_state(1))
+    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+        text = str(error).split("\n")[0]
+        raise config.ConfigError(
+            f"preprocessing {name} cannot take {space}: {text}"
+        ) from error
+    shape, dtype = tuple(value.shape[1:]), value.dtype.as_numpy_dtype
+    if np.issubdtype(dtype, np.integer):
+        bounds = np.iinfo(dtype)
+        return gymnasium.spaces.Box(bounds.min, bounds.max, shape, dtype)
+    return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:
+    """The value, if it is images."""
+    wrong = value.shape.rank != 4 or (channels and value.shape[-1] != channels)
+    if wrong:
+        raise ValueError(
+            f"images [H, W, {channels or 'C'}] are needed, got the shape "
+            f"{list(value.shape[1:])}."
+        )
+    return value

@@ -1,0 +1,101 @@
+"""Algorithms behind stages of preprocessing do what they do behind wrappers."""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents import agent as agent_
+from agents import preprocessing, tools
+from agents.algorithms import dqn, ppo, sac
+from agents.scripts import experiment
+from agents.tools import config, wrappers
+from tests.algorithms import simulated
+
+SEQUENCE = [{"type": "sequence", "length": 3}]
+GRU = [8, {"type": "gru", "units": 4}]
+UNROLLS = {"memory": "unrolls", "unroll_length": 8, "chunk_length": 4, "epochs": 2}
+REPLAY = {"capacity": 100, "start_size": 16, "batch_size": 8, "jit": False}
+KINDS = {
+    "ppo": (ppo, ppo.PPO, {**UNROLLS, "jit": False, "network": GRU}),
+    "dqn": (dqn, dqn.DQN, {**REPLAY, "n_step": 2, "network": [8]}),
+    "sac": (sac, sac.SAC, {**REPLAY, "network": [8]}),
+}
+
+
+def env(kind, history=False):
+    made = simulated.Endless(truncate=True, discrete=kind != "sac")
+    return wrappers.FrameHistory(made, [2, 1, 0], flatten=True) if history else made
+
+
+def make(kind, declared, envs):
+    module, cls, values = KINDS[kind]
+    cls = preprocessing.subclass(cls, declared) if declared else cls
+    settings = config.build(module.Config, values)
+    spaces = envs.observation_space, envs.action_space
+    return cls(*spaces, len(envs), 8, settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequence_is_a_history_of_frames(kind):
+    results = []
+    for history in (False, True):
+        envs = simulated.batch(*(env(kind, history) for _ in range(2)))
+        agent = make(kind, [] if history else SEQUENCE, envs)
+        tools.simulate(envs, agent, 40)
+        actions = agent.perform(tf.range(2), tf.constant([*envs.begin(True)][0]), False)
+        results.append(
+            [agent.acting(), agent.memory.persistent, agent.metrics, actions]
+        )
+    ours, theirs = (simulated.numbers(x[0]) for x in results)
+    assert len(ours) == len(theirs)
+    assert simulated.same(ours, theirs)
+    changed = make(kind, SEQUENCE, simulated.batch(env(kind), env(kind)))
+    assert not simulated.same(ours, simulated.numbers(changed.acting()))
+
+
+def test_statistics_change_in_training_only_and_are_saved():
+    envs = simulated.batch(env("dqn"), env("dqn"))
+    agent = make("dqn", ["normalize"], envs)
+    tools.simulate(envs, agent, 10, training=False)
+    before = simulated.numbers(agent.preprocessing.variables)
+    assert not any(x.any() for x in before)
+    tools.simulate(envs, agent, 10)
+    after = simulated.numbers(agent.preprocessing.variables)
+    assert not simulated.same(before, after)
+    assert [x for x in after if x.shape == ()] == [20]
+    assert simulated.same(after, simulated.numbers(agent.persistent()["preprocessing"]))
+
+
+def test_an_agent_does_the_same_and_may_look_aside():
+    cartpole = gymnasium.make("CartPole-v1")
+    values = {
+        "algorithm": {"type": "ppo", **KINDS["ppo"][2]},
+        "preprocessing": ["normalize", *SEQUENCE],
+    }
+    spaces = cartpole.observation_space, cartpole.action_space
+    ours, theirs = (agent_.Agent.create(values, *spaces) for _ in range(2))
+    generator = np.random.default_rng(0)
+    for step in range(20):
+        seen = generator.normal(size=4)
+        if step % 3 == 0:
+            ours.act(generator.normal(size=4), independent=True)
+        assert ours.act(seen) == theirs.act(seen)
+        for agent in (ours, theirs):
+            agent.observe(1.0, step % 6 == 5)
+    weights = (simulated.numbers(x.algorithm.acting()) for x in (ours, theirs))
+    assert simulated.same(*weights)
+    state = ours.algorithm.running_state([0]), theirs.algorithm.running_state([0])
+    tf.nest.map_structure(np.testing.assert_array_equal, *state)
+
+
+def test_a_config_has_preprocessing():
+    values = {"name": "x", "environment": {"id": "CartPole-v1"}, "train": {}}
+    values |= {"algorithm": {}, "preprocessing": SEQUENCE}
+    made = experiment.resolve(values)
+    assert made.preprocessing == SEQUENCE
+    assert experiment.resolve(config.to_dict(made)) == made
+    description = made.environment.describe()
+    agent = made.create_algorithm(description, 2)
+    assert agent.preprocessing.space.shape == (12,)
+    assert type(agent).__name__ == "PPO"

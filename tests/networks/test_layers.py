@@ -1,0 +1,375 @@
+"""Networks that are declared layer by layer."""
+
+import json
+
+import gymnasium
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import networks
+from agents.algorithms import dqn, ppo
+from agents.networks import layers, torsos
+from agents.networks.presets import NetworkConfig
+from agents.tools import config
+
+VECTOR = gs.Box(-1, 1, (3,))
+IMAGE = gs.Box(0, 255, (8, 8, 3), np.uint8)
+CAPTION = gs.Box(0, 49, (5,), np.int64)
+BOTH = gs.Dict({"caption": CAPTION, "image": IMAGE})
+
+
+def make(space, seed=0, **values):
+    return torsos.Torso(space, config.build(NetworkConfig, values), seed)
+
+
+def features(torso, observation):
+    size = tf.nest.flatten(observation)[0].shape[0]
+    return torso.step(observation, torso.initial_state(size))[0]
+
+
+def random(*shape, seed=0):
+    return tf.random.stateless_normal(shape, [seed, 0])
+
+
+class Scale(keras.layers.Layer):
+    """Layer of a user."""
+
+    def __init__(self, factor=2.0):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, value):
+        return self.factor * value
+
+
+class Pair(keras.layers.Layer):
+    """Joins the parts of an observation."""
+
+    def call(self, parts):
+        image = tf.reduce_sum(parts["image"], [1, 2])
+        return tf.concat([tf.cast(parts["caption"], tf.float32), image], -1)
+
+
+def model(units=4):
+    """Model of Keras."""
+    return keras.Sequential([keras.layers.Dense(units, "tanh")])
+
+
+def negate(value):
+    return -value
+
+
+HERE = __name__
+
+
+def test_image_and_caption_by_streams():
+    """The network of the post: convolutions and a recurrent caption, multiplied."""
+    torso = make(
+        BOTH,
+        streams={
+            "image": [
+                {"type": "conv2d", "filters": 6, "kernel_size": 3},
+                {"type": "max_pooling2d", "pool_size": 2},
+                {"type": "pooling", "by": "mean"},
+            ],
+            "caption": [
+                {"type": "embedding", "output_dim": 7},
+                {"type": "lstm", "units": 6, "over": "sequence"},
+                "pooling",
+            ],
+        },
+        join="product",
+        layers=[4],
+    )
+    observation = {
+        "caption": tf.constant([[0, 1, 2, 3, 49], [4, 4, 4, 4, 4]], tf.int64),
+        "image": tf.cast(tf.reshape(tf.range(2 * 192) % 256, [2, 8, 8, 3]), tf.uint8),
+    }
+    got = features(torso, observation)
+    table, *cell, kernel, bias, dense, offset = torso.trainable_variables
+    lstm = keras.layers.LSTM(6, return_sequences=True)
+    words = tf.gather(tf.convert_to_tensor(table), observation["caption"])
+    lstm(words)
+    lstm.set_weights([x.numpy() for x in cell])
+    image = tf.cast(observation["image"], tf.float32) / 255.0
+    image = tf.nn.relu(tf.nn.conv2d(image, kernel, 1, "VALID") + bias)
+    image = tf.reduce_mean(tf.nn.max_pool2d(image, 2, 2, "VALID"), [1, 2])
+    joined = image * tf.reduce_mean(lstm(words), 1)
+    np.testing.assert_allclose(got, tf.nn.relu(joined @ dense + offset), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("join", "expected"),
+    [("sum", [3.0, 6.0]), ("product", [2.0, 8.0]), ("mean", [1.5, 3.0])],
+)
+def test_joins(join, expected):
+    space = gs.Dict({"a": gs.Box(-9, 9, (2,)), "b": gs.Box(-9, 9, (2,))})
+    torso = make(space, join=join, layers=[])
+    observation = {"a": tf.constant([[1.0, 2.0]]), "b": tf.constant([[2.0, 4.0]])}
+    np.testing.assert_allclose(features(torso, observation), [expected])
+
+
+def test_joins_of_unequal_shapes_are_refused():
+    space = gs.Dict({"a": gs.Box(-9, 9, (2,)), "b": gs.Box(-9, 9, (3,))})
+    torso = make(space, join="sum", layers=[])
+    with pytest.raises(config.ConfigError, match=r"\(2,\), \(3,\); make them equal"):
+        features(torso, {"a": tf.zeros([1, 2]), "b": tf.zeros([1, 3])})
+
+
+def test_a_class_joins_what_is_observed_as_it_is():
+    torso = make(BOTH, join=f"{HERE}:Pair", layers=[])
+    observation = {
+        "caption": tf.constant([[1, 2, 3, 4, 5]], tf.int64),
+        "image": 255 * tf.ones([1, 8, 8, 3], tf.uint8),
+    }
+    np.testing.assert_allclose(
+        features(torso, observation), [[1, 2, 3, 4, 5, 64, 64, 64]], rtol=1e-6
+    )
+
+
+def test_parts_without_a_stream_are_flat_numbers():
+    torso = make(
+        gs.Dict({"image": IMAGE, "turn": gs.Discrete(3, start=1)}),
+        streams={"image": ["pooling"]},
+        layers=[],
+    )
+    observation = {
+        "image": 51 * tf.ones([1, 8, 8, 3], tf.uint8),
+        "turn": tf.constant([2], tf.int64),
+    }
+    expected = [[0.2, 0.2, 0.2, 0, 1, 0]]
+    np.testing.assert_allclose(features(torso, observation), expected, rtol=1e-6)
+
+
+def test_the_first_layer_decides_what_it_is_given():
+    dense = make(IMAGE, layers=[2])
+    features(dense, tf.zeros([1, 8, 8, 3], tf.uint8))
+    assert dense.trainable_variables[0].shape == (192, 2)
+    declared = make(IMAGE, layers=["flatten"])
+    image = tf.constant(np.arange(192).reshape([1, 8, 8, 3]), tf.uint8)
+    np.testing.assert_allclose(
+        features(declared, image), np.arange(192)[None] / 255, rtol=1e-6
+    )
+
+
+def test_embedding_counts_from_the_lowest_value():
+    space = gs.Box(-2, 2, (3,), np.int32)
+    torso = make(space, layers=[{"type": "embedding", "output_dim": 2}, "flatten"])
+    got = features(torso, tf.constant([[-2, 2, 0]]))
+    (table,) = torso.trainable_variables
+    assert table.shape == (5, 2)
+    table = tf.convert_to_tensor(table)
+    np.testing.assert_array_equal(got, tf.reshape(tf.gather(table, [0, 4, 2]), [1, 6]))
+
+
+def test_layers_behind_a_recurrent_one_and_two_of_them():
+    cells = [{"type": "gru", "units": 4}, {"type": "lstm", "units": 3}]
+    torso = make(VECTOR, layers=[5, cells[0], "layer_normalization", cells[1], 2])
+    assert [x.shape for x in torso.initial_state(2)] == [(2, 4), (2, 3), (2, 3)]
+    x = random(2, 6, 3)
+    first = tf.constant([[False] * 3 + [True] + [False] * 2, [False] * 6])
+    state, expected = torso.initial_state(2), []
+    for step in range(6):
+        begins = first[:, step, None]
+        state = tuple(tf.where(begins, 0.0, s) for s in state)
+        out, state = torso.step(x[:, step], state)
+        expected.append(out)
+    got, states = torso.sequence(x, torso.initial_state(2), first)
+    np.testing.assert_allclose(got, tf.stack(expected, 1), atol=1e-5)
+    for ours, last in zip(states, state, strict=True):
+        np.testing.assert_allclose(ours[:, -1], last, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "layer_normalization",
+        "batch_normalization",
+        {"type": "dropout", "rate": 0.5},
+        {"type": "dense", "units": 3, "use_bias": False, "activation": "elu"},
+        {"type": f"{HERE}:Scale", "factor": 3.0},
+        {"type": f"{HERE}:model", "units": 3},
+        {"type": "function", "path": f"{HERE}:negate"},
+        f"{HERE}:Scale",
+    ],
+)
+def test_layers_of_vectors(layer):
+    torso = make(VECTOR, layers=[layer])
+    got = features(torso, random(4, 3))
+    assert got.shape == (4, 3)
+    again = make(VECTOR, layers=[layer])
+    if "model" not in str(layer):  # What a user makes has seeds of its own.
+        np.testing.assert_array_equal(got, features(again, random(4, 3)))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"type": "attention", "num_heads": 2, "key_dim": 3},
+        {"type": "conv1d", "filters": 4, "kernel_size": 2, "padding": "same"},
+        {"type": "gru", "units": 4, "over": "sequence"},
+    ],
+)
+def test_layers_of_sequences(layer):
+    torso = make(gs.Box(-1, 1, (5, 4)), layers=[layer, "pooling"])
+    got = features(torso, random(2, 5, 4))
+    assert got.shape == (2, 4)
+    other = make(gs.Box(-1, 1, (5, 4)), 1, layers=[layer, "pooling"])
+    assert not np.allclose(got, features(other, random(2, 5, 4)))
+
+
+def test_seeds_make_all_layers_equal():
+    declared = [
+        {"type": "attention", "num_heads": 2, "key_dim": 3},
+        {"type": "conv1d", "filters": 3, "kernel_size": 2},
+        "pooling",
+        4,
+    ]
+    nets = [make(gs.Box(-1, 1, (5, 4)), seed, layers=declared) for seed in (3, 3, 4)]
+    first, again, other = (features(net, random(2, 5, 4)) for net in nets)
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+
+
+def test_a_list_a_file_and_a_preset_name_are_networks(tmp_path):
+    declared = [{"type": "dense", "units": 32}, {"type": "lstm", "units": 32}]
+    listed = config.build(ppo.Config, {"network": declared}).network
+    assert listed == NetworkConfig(layers=tuple(declared))
+    assert listed.recurrent
+    file = tmp_path / "network.json"
+    file.write_text(json.dumps(declared))
+    assert config.build(ppo.Config, {"network": str(file)}).network == listed
+    file.write_text(json.dumps({"layers": declared, "shared": True}))
+    shared = config.build(ppo.Config, {"network": str(file)}).network
+    assert shared == NetworkConfig(layers=tuple(declared), shared=True)
+    again = config.build(ppo.Config, config.to_dict(ppo.Config(network=shared)))
+    assert again.network == shared
+
+
+def test_dropout_is_for_learning_only():
+    torso = make(VECTOR, layers=[{"type": "dropout", "rate": 0.5}])
+    x = tf.ones([100, 3])
+    np.testing.assert_array_equal(features(torso, x), x)
+    with layers.training():
+        dropped = features(torso, x)
+    assert set(np.unique(dropped)) == {0.0, 2.0}
+    np.testing.assert_array_equal(features(torso, x), x)
+
+
+def test_regularization_is_part_of_the_loss():
+    layer = {"type": "dense", "units": 2, "kernel_regularizer": {"type": "l2"}}
+    layer["kernel_regularizer"]["l2"] = 0.5
+    torso = make(VECTOR, layers=[layer])
+    features(torso, random(1, 3))
+    kernel = torso.trainable_variables[0].numpy()
+    loss = layers.learning(lambda: (tf.constant(1.0), {"loss": 3.0}), torso)
+    value, metrics = loss()
+    np.testing.assert_allclose(value, 1.0 + 0.5 * np.sum(kernel**2), rtol=1e-6)
+    assert metrics == {"loss": 3.0}
+
+
+def test_regularization_shrinks_the_weights_that_are_learned():
+    space = gs.Dict({"x": gs.Box(-1, 1, (2,))})
+    sizes = []
+    for strength in (0.0, 10.0):
+        layer = {"type": "dense", "units": 8, "kernel_regularizer": {"type": "l2"}}
+        layer["kernel_regularizer"]["l2"] = strength
+        settings = {"start_size": 8, "batch_size": 8, "capacity": 64, "jit": False}
+        values = {**settings, "replay_ratio": 4.0, "network": [layer]}
+        learner = dqn.DQN(
+            space, gs.Discrete(2), 4, 10, config.build(dqn.Config, values)
+        )
+        rows = tf.range(4)
+        observation = {"x": tf.ones([4, 2])}
+        flags = tf.zeros([4], tf.bool)
+        learner.begin_episodes(rows)
+        for _ in range(20):
+            action = learner.perform(rows, observation)
+            reward = tf.ones([4])
+            following = (reward, flags, flags, observation)
+            learner.experience(rows, observation, action, *following)
+        kernels = [v for v in learner.network.trainable_variables if v.shape == (2, 8)]
+        sizes.append(np.abs(kernels[0].numpy()).sum())
+    assert sizes[1] < 0.9 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"layers": ["flaten"]}, "unknown layer 'flaten'; did you mean 'flatten'"),
+        (
+            {"layers": [{"type": "dense", "unit": 3}]},
+            "unknown argument 'unit' of layer dense; did you mean 'units'",
+        ),
+        ({"layers": [{"units": 3}]}, "mapping with a 'type'"),
+        ({"layers": [{"type": "dense"}]}, "layer dense: missing 1 required"),
+        ({"layers": [{"type": "dropout", "rate": 7}]}, "layer dropout: "),
+        ({"layers": ["no_such_module:Layer"]}, "cannot import 'no_such_module:Layer'"),
+        ({"layers": [f"{HERE}:Nothing"]}, "cannot import .*Nothing"),
+        ({"layers": [f"{HERE}:HERE"]}, "is no class or function"),
+        (
+            {"layers": [{"type": "dense", "units": 1, "kernel_regularizer": "l3"}]},
+            "kernel_regularizer 'l3' is unknown; did you mean 'l[12]'",
+        ),
+        ({"join": "concatenate"}, "join is 'concatenate'; did you mean 'concat'"),
+        ({"streams": {"x": ["lstm"]}}, "layer lstm: missing 1 required"),
+        (
+            {"streams": {"x": [{"type": "lstm", "units": 3}]}},
+            "only 'layers' may have; give it 'over: sequence'",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(values, message):
+    with pytest.raises(config.ConfigError, match=message) as error:
+        config.build(NetworkConfig, values)
+    assert "\n" not in str(error.value)
+
+
+def test_streams_of_what_is_not_observed_are_refused():
+    with pytest.raises(config.ConfigError, match="'imag'; did you mean 'image'"):
+        make(BOTH, streams={"imag": ["pooling"]})
+
+
+@pytest.mark.parametrize(
+    ("space", "declared", "message"),
+    [
+        (IMAGE, [{"type": "conv2d", "filters": 2, "kernel_size": 3}], "add 'flatten'"),
+        (VECTOR, [{"type": "conv2d", "filters": 2, "kernel_size": 3}], r"shape \(3,\)"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(space, declared, message):
+    values = config.build(NetworkConfig, {"layers": declared})
+    with pytest.raises(config.ConfigError, match=message) as error:
+        networks.ActorCritic(space, gs.Discrete(2), values, 0)
+    assert "\n" not in str(error.value)
+
+
+def test_batch_normalization_is_refused_with_target_networks():
+    with pytest.raises(config.ConfigError, match="use layer_normalization"):
+        config.build(dqn.Config, {"network": [8, "batch_normalization"]})
+
+
+def test_policy_gradients_train_on_declared_networks():
+    env = gymnasium.make("CartPole-v1")
+    declared = [8, {"type": "dropout", "rate": 0.1}, "batch_normalization", 4]
+    values = {"memory": "unrolls", "unroll_length": 8, "epochs": 2, "network": declared}
+    learner = ppo.PPO(
+        env.observation_space,
+        env.action_space,
+        2,
+        500,
+        config.build(ppo.Config, values),
+    )
+    rows, flags = tf.range(2), tf.zeros([2], tf.bool)
+    before = [x.numpy() for x in learner.network.variables]
+    learner.begin_episodes(rows)
+    for step in range(8):
+        seen = random(2, 4, seed=step)
+        action = learner.perform(rows, seen)
+        learner.experience(rows, seen, action, tf.ones([2]), flags, flags, seen)
+    after = [x.numpy() for x in learner.network.variables]
+    changed = [not np.array_equal(x, y) for x, y in zip(before, after, strict=True)]
+    assert all(changed)

@@ -1,0 +1,173 @@
+"""Stages that observations pass before the algorithm sees them."""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import preprocessing
+from agents.tools import config
+
+IMAGE = gs.Box(0, 255, (4, 6, 3), np.uint8)
+VECTOR = gs.Box(-1, 1, (3,))
+HERE = __name__
+
+
+class Double:
+    """Of a user."""
+
+    def __init__(self, factor=2.0):
+        self.factor = factor
+
+    def __call__(self, value):
+        return self.factor * value
+
+
+def halve(value):
+    return value / 2.0
+
+
+def make(space, *declared):
+    return preprocessing.Preprocessing(space, list(declared))
+
+
+def apply(space, value, *declared):
+    made = make(space, *declared)
+    result, _ = made(tf.constant(value), made.initial_state(len(value)))
+    assert made.space.shape == tuple(result.shape[1:])
+    assert made.space.dtype == result.dtype.as_numpy_dtype
+    return result.numpy()
+
+
+def test_grayscale_by_hand():
+    image = np.zeros([1, 1, 2, 3], np.uint8)
+    image[0, 0] = [[255, 0, 0], [10, 20, 30]]
+    space = gs.Box(0, 255, (1, 2, 3), np.uint8)
+    expected = [[[[76], [18]]]]  # 0.299 * 255; 2.99 + 11.74 + 3.42.
+    np.testing.assert_array_equal(apply(space, image, "grayscale"), expected)
+
+
+def test_resized_pixels_are_means_of_those_they_cover():
+    image = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(1, 4, 6, 3)
+    got = apply(IMAGE, image, {"type": "image_resize", "height": 4, "width": 6})
+    np.testing.assert_array_equal(got, image)
+    flat = np.full([1, 4, 6, 3], 77, np.uint8)
+    got = apply(IMAGE, flat, {"type": "image_resize", "height": 2, "width": 3})
+    np.testing.assert_array_equal(got, np.full([1, 2, 3, 3], 77))
+
+
+def test_centered_observations_have_mean_zero():
+    got = apply(VECTOR, np.float32([[1, 2, 6], [0, 0, 0]]), "center")
+    np.testing.assert_allclose(got, [[-2, -1, 3], [0, 0, 0]])
+    image = np.zeros([1, 4, 6, 3], np.uint8)
+    image[:, :2] = 255
+    got = apply(IMAGE, image, "center")
+    np.testing.assert_allclose(got[:, :2], 0.5)
+    np.testing.assert_allclose(got[:, 2:], -0.5)
+
+
+def test_clip_flatten_and_one_hot():
+    clip = {"type": "clip", "low": -1, "high": 0.5}
+    np.testing.assert_allclose(
+        apply(VECTOR, np.float32([[-9, 0, 9]]), clip), [[-1, 0, 0.5]]
+    )
+    image = np.arange(72, dtype=np.uint8).reshape(1, 4, 6, 3)
+    np.testing.assert_array_equal(apply(IMAGE, image, "flatten"), image.reshape(1, -1))
+    got = apply(gs.Discrete(3, start=5), np.int64([7, 5]), "one_hot")
+    np.testing.assert_array_equal(got, [[0, 0, 1], [1, 0, 0]])
+    got = apply(gs.MultiDiscrete([2, 3]), np.int64([[1, 2]]), "one_hot")
+    np.testing.assert_array_equal(got, [[0, 1, 0, 0, 1]])
+    got = apply(gs.Box(-1, 1, (2,), np.int8), np.int8([[-1, 1]]), "one_hot")
+    np.testing.assert_array_equal(got, [[1, 0, 0, 0, 0, 1]])
+
+
+def test_own_classes_and_functions():
+    value = np.float32([[1, 2, 4]])
+    declared = {"type": f"{HERE}:Double", "factor": 3.0}
+    np.testing.assert_allclose(apply(VECTOR, value, declared), [[3, 6, 12]])
+    declared = [f"{HERE}:Double", {"type": "function", "path": f"{HERE}:halve"}]
+    np.testing.assert_allclose(apply(VECTOR, value, *declared), value)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4, 5, 1)])
+def test_sequence_is_that_of_gymnasium(shape):
+    """Byte for byte, but that frames lie along the last axis."""
+
+    class Frames(gymnasium.Env):
+        observation_space = gs.Box(0, 255, shape, np.uint8)
+        action_space = gs.Discrete(2)
+
+        def reset(self, seed=None, options=None):
+            self.random = np.random.default_rng(seed)
+            return self.frame(), {}
+
+        def step(self, action):
+            return self.frame(), 0.0, False, False, {}
+
+        def frame(self):
+            return self.random.integers(0, 256, shape).astype(np.uint8)
+
+    reference = gymnasium.wrappers.FrameStackObservation(Frames(), 4)
+    plain = Frames()
+    made = make(plain.observation_space, {"type": "sequence", "length": 4})
+    for seed in range(2):
+        wanted, seen = reference.reset(seed=seed)[0], plain.reset(seed=seed)[0]
+        state = made.initial_state(1)
+        for _ in range(6):
+            got, state = made(tf.constant(seen[None]), state)
+            axes = [*range(1, len(shape)), 0, len(shape)] if shape else [0]
+            wanted = np.transpose(wanted, axes).reshape(made.space.shape)
+            np.testing.assert_array_equal(got[0], wanted)
+            wanted, seen = reference.step(0)[0], plain.step(0)[0]
+
+
+def test_normalize_learns_after_it_was_applied():
+    made = make(VECTOR, {"type": "clip", "low": 0, "high": 10}, "normalize")
+    state = made.initial_state(2)
+    values = tf.constant([[1.0, 2.0, -3.0], [3.0, 6.0, -9.0]])
+    assert made.learns
+    first, _ = made(values, state, learn=True)
+    np.testing.assert_allclose(first, [[1, 2, 0], [3, 5, 0]])  # Clipped at 5 only.
+    frozen = [x.numpy() for x in made.variables]
+    second, _ = made(values, state)
+    half = 2**-0.5
+    np.testing.assert_allclose(second, [[-half, -half, 0], [half, half, 0]], atol=1e-4)
+    for before, variable in zip(frozen, made.variables, strict=True):
+        np.testing.assert_array_equal(before, variable)
+
+
+def test_parts_have_stages_of_their_own():
+    space = gs.Dict({"a": VECTOR, "deep": gs.Dict({"b": gs.Discrete(2)})})
+    made = preprocessing.Preprocessing(space, {"deep/b": ["one_hot"]})
+    observation = {
+        "a": tf.ones([1, 3]),
+        "deep": {"b": tf.constant([1], tf.int64)},
+    }
+    got, _ = made(observation, made.initial_state(1))
+    np.testing.assert_array_equal(got["deep"]["b"], [[0, 1]])
+    np.testing.assert_array_equal(got["a"], [[1, 1, 1]])
+    assert made.space["deep"]["b"].shape == (2,)
+    assert made.space["a"] == VECTOR
+
+
+@pytest.mark.parametrize(
+    ("space", "declared", "message"),
+    [
+        (VECTOR, ["grayscal"], "unknown preprocessing 'grayscal'; did you mean 'gray"),
+        (VECTOR, [{"type": "clip", "lo": 1}], "unknown argument 'lo' of .*mean 'low'"),
+        (VECTOR, [{"type": "clip", "low": 1}], "missing 1 required.*'high'"),
+        (VECTOR, [{"type": "clip", "low": 1, "high": 0}], "low must be less than high"),
+        (VECTOR, [{"type": "sequence", "length": 0}], "length must be positive"),
+        (VECTOR, ["grayscale"], r"images \[H, W, 3\] are needed, got the shape \[3\]"),
+        (VECTOR, ["one_hot"], "only integers"),
+        (VECTOR, ["no_such_module:f"], "cannot import 'no_such_module:f'"),
+        (VECTOR, [{"length": 3}], "mapping with a 'type'"),
+        (gs.Dict({"x": VECTOR}), ["flatten"], "has a list, but .* the parts 'x'"),
+        (gs.Dict({"x": VECTOR}), {"y": ["flatten"]}, "has 'y', but .* the parts 'x'"),
+    ],
+)
+def test_mistakes_are_one_line(space, declared, message):
+    with pytest.raises(config.ConfigError, match=message) as error:
+        preprocessing.Preprocessing(space, declared)
+    assert "\n" not in str(error.value)
