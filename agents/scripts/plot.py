@@ -88,7 +88,7 @@ def plot_runs(
     phase = phase or _choose_phase(metrics.values())
     groups: dict[str, list] = {}
     for run, rows in metrics.items():
-        scores = _scores(rows, phase)
+        scores = phase_scores(rows, phase)
         if not scores:
             raise PlotError(f"{run} has no score of the {phase} phase yet.")
         if x == "seconds":
@@ -166,11 +166,11 @@ def format_count(value: float, _: int | None = None) -> str:
 
 def _choose_phase(metrics: Iterable[list[dict]]) -> str:
     """Scores of evaluations if there are any."""
-    evaluated = any(_scores(rows, "evaluate") for rows in metrics)
+    evaluated = any(phase_scores(rows, "evaluate") for rows in metrics)
     return "evaluate" if evaluated else "train"
 
 
-def _scores(rows: list[dict], phase: str) -> dict[int, float]:
+def phase_scores(rows: list[dict], phase: str) -> dict[int, float]:
     """Step to score, without reports in which no episode ended."""
     return {
         row["step"]: row["score"]
@@ -227,13 +227,13 @@ def _draw(curves: Sequence[Curve], x: str, phase: str):
     axes.xaxis.set_major_formatter(format_count)
     axes.yaxis.set_major_formatter(format_count)
     axes.margins(x=0.02)
-    _decorate(axes)
+    decorate(axes)
     if len(curves) > 1:
         axes.legend(frameon=False, labelcolor=INK)
     return canvas
 
 
-def _decorate(axes) -> None:
+def decorate(axes) -> None:
     """Light grid, no frame, quiet colors."""
     axes.set_axisbelow(True)
     axes.grid(color=LIGHT, linewidth=0.8)

@@ -308,10 +308,10 @@ class Training:
         parent = shlex.quote(str(self._logdir.parent))
         self._view.finished(
             [
-                f"{_program('agents')} evaluate --logdir {quoted}",
-                f"{_program('agents')} visualize --logdir {quoted} "
+                f"{program('agents')} evaluate --logdir {quoted}",
+                f"{program('agents')} visualize --logdir {quoted} "
                 f"--outdir {quoted}/videos",
-                f"{_program('tensorboard')} --logdir {parent}",
+                f"{program('tensorboard')} --logdir {parent}",
             ]
         )
 
@@ -322,7 +322,7 @@ def _reason(error: Exception) -> str:
     return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     """How to call a program of this installation from the working directory."""
     if shutil.which(name):
         return name

@@ -254,7 +254,7 @@ def run_child(descriptor: int):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if hasattr(os, "SCHED_BATCH"):  # The caller runs first, for all wait for it.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    threading.Thread(target=_watch_parent, args=[os.getppid()], daemon=True).start()
+    threading.Thread(target=watch_parent, args=[os.getppid()], daemon=True).start()
     channel = Channel(socket.socket(fileno=descriptor))
     code = 0
     stack = contextlib.ExitStack()
@@ -294,7 +294,7 @@ def _launch(descriptor: int, pass_fds: Sequence[int]) -> subprocess.Popen:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _watch_parent(parent: int):
+def watch_parent(parent: int):
     """End this process when its parent did, even if the environment hangs."""
     while os.getppid() == parent:
         time.sleep(0.5)
