@@ -186,11 +186,12 @@ def test_worker_modules_leave_tensorflow_out(module):
 
 
 def test_optional_packages_are_imported_only_when_asked_for(tmp_path):
-    optional = {"ray", "ale_py", "envpool", "wandb"}
+    optional = {"ray", "ale_py", "envpool", "wandb", "optuna"}
     for name in optional:  # Installed or not, they can be imported here.
         (tmp_path / f"{name}.py").touch()
     assert loaded("ray", optional, path=tmp_path) == {"ray"}
-    assert loaded("agents.scripts.train", optional, path=tmp_path) == set()
+    for script in ("train", "tune"):
+        assert loaded(f"agents.scripts.{script}", optional, path=tmp_path) == set()
 
 
 def test_only_one_package_imports_ray():

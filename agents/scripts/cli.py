@@ -10,6 +10,7 @@ import agents
 
 SUBCOMMANDS = {
     "train": "train a config, or resume a run",
+    "tune": "search for good values of a config",
     "evaluate": "measure the return of a trained policy",
     "visualize": "film episodes of a trained policy",
     "plot": "draw the learning curves of runs",
