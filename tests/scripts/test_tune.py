@@ -1,5 +1,7 @@
 import csv
 import json
+import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -167,6 +169,16 @@ def test_one_good_choice_is_enough(tmp_path):
     text = "train.steps: [-1, 512]\nenvironment.kwargs.anything: [1]"
     space.load(write(tmp_path / "space.yaml", text)).require(VALUES)
     space.Space(DIMENSIONS).require(VALUES)
+
+
+def test_readme_shows_a_space(tmp_path):
+    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = re.findall(
+        r"```yaml\n(algorithm\.learning_rate: .*?)```", text, re.DOTALL
+    )
+    space_ = space.load(write(tmp_path / "space.yaml", block))
+    assert len(space_.dimensions) == 3
+    space_.require(config_.to_dict(configs.load("pendulum")))
 
 
 # Trials.
