@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Agent": "agent",
         "BatchEnv": "tools.batch_env",
         "InGraphBatchEnv": "tools.in_graph_batch_env",
+        "Runner": "runner",
         "simulate": "tools.simulation",
     },
 )

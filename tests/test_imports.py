@@ -28,6 +28,7 @@ ALLOWED = {
     "scripts": {"tools", "environments", "algorithms", "distributed", "testing"}
     | PARTS,
     "agent": {"tools", "environments", "scripts"},
+    "runner": {"agent", "tools", "environments", "scripts"},
 }
 # An algorithm may build on the one whose paper it extends.
 EXTENDS = {

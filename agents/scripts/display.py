@@ -1,11 +1,12 @@
 """What a person sees of a run: a live line in terminals, plain lines elsewhere."""
 
+import contextlib
 import logging
 import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agents.scripts import experiment
@@ -142,3 +143,37 @@ def _progress_bar(total: int) -> Any:
     )
     bar.add_task("run", total=total, phase="starting", rate="")
     return bar
+
+
+@contextlib.contextmanager
+def counting(
+    runner: Any, total: int, unit: str, shown: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """Progress bar of an `agents.Runner`, if the output is a terminal.
+
+    The function that it gives takes how many units are done; it may be called after
+    every step.
+    """
+    if not shown or not sys.stdout.isatty():
+        yield lambda _: None
+        return
+    from rich import progress
+
+    columns = ["{task.completed:,} / {task.total:,}", unit, "{task.fields[text]}"]
+    columns = [progress.TextColumn(x) for x in columns]
+    bar = progress.Progress(progress.BarColumn(), *columns)
+    task = bar.add_task("", total=total, text="")
+    last, last_steps = time.perf_counter(), runner.steps
+
+    def show(done: int) -> None:
+        nonlocal last, last_steps
+        now = time.perf_counter()
+        if now - last < 0.2 and done < total:
+            return
+        rate = (runner.steps - last_steps) / (now - last)
+        last, last_steps = now, runner.steps
+        text = f"{rate:,.0f} steps/s  mean return {runner.mean_return:,.1f}"
+        bar.update(task, completed=done, text=text)
+
+    with bar:
+        yield show
