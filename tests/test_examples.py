@@ -1,16 +1,24 @@
 """The examples run as they are, and learn."""
 
+import ast
+import http.client
+import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+import agents
 
+ROOT = pathlib.Path(__file__).parents[1]
+REMOTE = {"server", "client"}
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples").glob("*.py") if path.stem not in REMOTE
+)
 
 SLOW = {"ppo_evolutionary"}
 
@@ -42,3 +50,98 @@ def test_new_algorithm_takes_less_than_sixty_lines():
     text = (ROOT / "examples/reinforce.py").read_text()
     lines = text.partition("\nclass ")[2].partition("\n\n\ndef main")[0].splitlines()
     assert len(lines) < 60
+
+
+def start(name, *args, path=str(ROOT)):
+    """Process of an example whose output is read."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / f"examples/{name}.py"), *map(str, args)],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Function that starts a server of a small agent with two rows."""
+    config = {"type": "dqn", "jit": False, "network": {"layers": [8]}}
+    config |= {"capacity": 500, "start_size": 32, "batch_size": 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    processes = []
+
+    def function():
+        args = {"port": 0, "num_agents": 2, "config": tmp_path / "config.json"}
+        args |= {"directory": tmp_path / "agent"}
+        options = [x for key, value in args.items() for x in (f"--{key}", value)]
+        processes.append(start("server", *options))
+        address = re.search(r"on (127.0.0.1:\d+)", processes[-1].stdout.readline())
+        assert address, processes[-1].communicate()[1]
+        return processes[-1], address[1]
+
+    yield function
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def play(address, agent, num_episodes):
+    options = ["--server", address, "--agent", agent, "--num_episodes", num_episodes]
+    return start("client", *options, path="")
+
+
+def test_agent_serves_other_processes(serve, tmp_path):
+    server, address = serve()
+    clients = [play(address, agent, 3) for agent in (0, 1)]
+    steps = 0
+    for client in clients:
+        output, errors = client.communicate(timeout=120)
+        assert client.returncode == 0, errors
+        returns = re.findall(r"episode \d+: return (\d+)", output)
+        assert len(returns) == 3
+        steps += sum(map(int, returns))
+    wrong = play(address, 2, 1)
+    assert "error: agent_indices must be from 0 to 1" in wrong.communicate()[1]
+    assert wrong.returncode == 1
+    server.send_signal(signal.SIGINT)
+    output, errors = server.communicate(timeout=60)
+    assert server.returncode == 0, errors
+    assert "after 6 episodes" in output
+    agent = agents.Agent.load(tmp_path / "agent")
+    assert int(agent.algorithm.steps) == steps
+    assert int(agent.algorithm.updates) > 0
+
+
+def test_clients_that_die_cost_one_row_until_the_next_start(serve, tmp_path):
+    server, address = serve()
+    connection = http.client.HTTPConnection(address)
+    connection.request("POST", "/", json.dumps({"agent": 0, "observation": [0.0] * 4}))
+    assert json.load(connection.getresponse()) in (0, 1)
+    connection.close()
+    again, other = play(address, 0, 1), play(address, 1, 1)
+    assert "error: agent 0 has acted already" in again.communicate(timeout=120)[1]
+    steps = [int(other.communicate(timeout=120)[0].split()[-1])]
+    server.send_signal(signal.SIGTERM)
+    assert "after 1 episodes" in server.communicate(timeout=60)[0]
+    server, address = serve()
+    output, errors = play(address, 0, 1).communicate(timeout=120)
+    assert not errors
+    steps.append(int(output.split()[-1]))
+    server.send_signal(signal.SIGTERM)
+    server.communicate(timeout=60)
+    assert server.returncode == 0
+    agent = agents.Agent.load(tmp_path / "agent")
+    assert int(agent.algorithm.steps) == sum(steps)
+    late = play(address, 0, 1)
+    assert "error: the server does not answer" in late.communicate()[1]
+    assert late.returncode == 1
+
+
+def test_client_needs_gymnasium_only():
+    tree = ast.parse((ROOT / "examples/client.py").read_text())
+    nodes = [x for x in ast.walk(tree) if isinstance(x, ast.Import | ast.ImportFrom)]
+    names = {getattr(x, "module", None) or x.names[0].name for x in nodes}
+    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {
+        "gymnasium"
+    }
