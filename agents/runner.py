@@ -117,7 +117,7 @@ class Runner:
 
     @property
     def mean_return(self) -> float:
-        """Mean of the last 100 returns, or of all if there are less; else nan."""
+        """Mean of the last 100 returns, of all if there are fewer; without any nan."""
         returns = self.episode_returns[-WINDOW:]
         return float(np.mean(returns)) if returns else float("nan")
 
@@ -142,7 +142,7 @@ class Runner:
         save_best: str | pathlib.Path | None = None,
         progress: bool = True,
     ) -> Result:
-        """Train until the first limit is reached, or Ctrl-C; twice stops at once.
+        """Train until the first limit is reached, or Ctrl-C pressed; twice: at once.
 
         Args:
           num_episodes: Episodes to finish; those that end in the same step count too.
@@ -190,8 +190,10 @@ class Runner:
         apart, so what is running in training goes on as if they had not been.
 
         Raises:
-          AgentError: if there is no environment for it.
+          AgentError: if there is no environment for it, or no episode asked for.
         """
+        if num_episodes < 1:
+            raise agent_.AgentError(f"evaluation needs episodes, got {num_episodes}.")
         batch = self._evaluation_batch()
         returns = []
         for _ in range(num_episodes):
@@ -236,6 +238,8 @@ class Runner:
             return
         seeds, self._seeds = self._seeds, None
         first = self._batch.reset(rows, seeds)
+        # What the agent was told of the last step must stay as it is.
+        self._observation = spaces.transform(np.copy, self._observation)
         leaves = spaces.flatten(self._observation), spaces.flatten(first)
         for leaf, new in zip(*leaves, strict=True):
             leaf[rows] = new
@@ -272,10 +276,10 @@ class Runner:
 
     def _require(self, num_episodes, num_steps, evaluate_every, save_best) -> None:
         """Raise AgentError for what a run cannot do."""
-        limits = {"num_episodes": num_episodes, "num_steps": num_steps}
         if num_episodes is None and num_steps is None:
-            raise agent_.AgentError("a run needs a num_episodes or num_steps.")
-        for name, value in {**limits, "evaluate_every": evaluate_every}.items():
+            raise agent_.AgentError("a run needs an end: num_episodes or num_steps.")
+        counts = {"num_episodes": num_episodes, "num_steps": num_steps}
+        for name, value in {**counts, "evaluate_every": evaluate_every}.items():
             if value is not None and value < 1:
                 raise agent_.AgentError(f"{name} must be positive, got {value}.")
         if evaluate_every:

@@ -22,7 +22,7 @@ class Recorder:
     """Stands in for an agent: acts without thinking and remembers all calls."""
 
     def __init__(self, num_agents=1):
-        self.num_agents, self.calls, self.saved = num_agents, [], []
+        self.num_agents, self.calls, self.kept = num_agents, [], []
         space = gymnasium.spaces.Box(-1, 1, (1,))
         self.algorithm = mock_algorithm.MockAlgorithm(space, np.float32([0.5]))
 
@@ -35,6 +35,7 @@ class Recorder:
             "T" if one else "t" if other else "."
             for one, other in zip(terminated, truncated, strict=True)
         ]
+        self.kept.append((next_observation, np.array(next_observation)))
         after = np.array(next_observation)[:, 0].tolist()
         self.calls.append(("observe", reward.tolist(), "".join(flags), after))
 
@@ -42,7 +43,7 @@ class Recorder:
         self.calls.append(("reset",))
 
     def save(self, directory):
-        self.saved.append(directory)
+        """Tests replace it."""
 
 
 def mock(*durations, **kwargs):
@@ -80,6 +81,8 @@ def test_rows_go_on_by_themselves():
     acted = [call[1] for call in agent.calls if call[0] == "act"]
     assert acted == [[0, 0], [1, 1], [1000, 2], [1001, 1000], [2000, 1001]]
     assert [env.lengths for env in envs] == [[2, 2, 1], [3, 2]]
+    for told, copy in agent.kept:
+        np.testing.assert_array_equal(told, copy)
 
 
 def test_episodes_that_end_in_the_last_step_count():
@@ -226,7 +229,7 @@ def test_failures_abandon_the_episode(monkeypatch):
         (5, {}, "must be a Gymnasium environment, its id, a function"),
         ([mock(1), mock(1, observation_shape=(3,))], {}, "same observation space"),
         ("CartPol-v1", {}, "did you mean CartPole-v1"),
-        (mock, {}, "needs a num_episodes or num_steps"),
+        (mock, {}, "needs an end: num_episodes or num_steps"),
         (mock, {"num_steps": 0}, "num_steps must be positive, got 0"),
         (
             [mock(1)] * 2,
@@ -392,6 +395,42 @@ def test_evaluation_acts_as_the_agent_does():
         expected.append(total)
     assert returns == expected
     assert len(set(returns)) == 3
+
+
+class Parts(gymnasium.Env):
+    """Observations and actions of several parts; three steps."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "image": gymnasium.spaces.Box(0, 255, (4, 4, 1), np.uint8),
+            "word": gymnasium.spaces.Discrete(5),
+        }
+    )
+    action_space = gymnasium.spaces.Tuple(
+        (gymnasium.spaces.Box(-1, 1, (2,), np.float64), gymnasium.spaces.Discrete(3))
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.time += 1
+        return self.observation_space.sample(), 1.0, self.time == 3, False, {}
+
+
+@pytest.mark.parametrize("num_agents", [1, 2])
+def test_spaces_of_several_parts(num_agents):
+    config = {"type": "a2c", "jit": False, "unroll_length": 4}
+    spaces = Parts.observation_space, Parts.action_space
+    agent = agents.Agent.create(config, *spaces, num_agents)
+    with agents.Runner(agent, Parts) as runner:
+        result = runner.run(num_episodes=4, evaluate_every=6, evaluation_episodes=1)
+    assert result.episode_returns == [3.0] * 4
+    assert set(result.evaluation_returns) == {3.0}
+    assert int(agent.algorithm.steps) == 12
 
 
 def test_wrong_spaces():
