@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from agents.environments import make
-from agents.scripts import configs, experiment
+from agents.scripts import configs, experiment, export
 from agents.tools import algorithm as algorithm_
 from agents.tools import checkpoint, simulation, spaces
 from agents.tools import config as config_
+from agents.tools import rows as rows_
 
 
 class AgentError(ValueError):
@@ -45,6 +46,7 @@ class Agent:
       algorithm: The algorithm.
       config: What it was made of.
       num_agents: Number of environments.
+      observation_space, action_space: Of one environment.
     """
 
     def __init__(
@@ -58,44 +60,25 @@ class Agent:
         Use `create`, which takes configs in every form.
         """
         self.config, self.num_agents = config, config.environment.num_agents
-        self._spaces = observation_space, action_space
+        self.observation_space, self.action_space = observation_space, action_space
         description = make.Description(
             observation_space, action_space, config.environment.max_length
         )
         self.algorithm: algorithm_.Algorithm = config.create_learner(description)
         self._observation = _Leaves(observation_space, "observation")
         self._action = _Leaves(action_space, "action")
-        rows = self.num_agents
-        self._new = np.ones(rows, bool)  # Whose next step begins an episode.
-        self._acted = np.zeros(rows, bool)  # Whose step was not observed yet.
-        self._training = np.zeros(rows, bool)  # Whose step is to be learned from.
-        self._pending = np.zeros(rows, bool)  # Whose step was observed, not learned.
-        self._before = self._observation.zeros(rows)  # What was acted upon.
-        self._after = self._observation.zeros(rows)  # What followed.
-        self._known = np.zeros(rows, bool)  # Where that is known already.
-        self._done = self._action.zeros(rows)
-        self._reward = np.zeros(rows, np.float32)
-        self._terminated, self._truncated = np.zeros(rows, bool), np.zeros(rows, bool)
-        row = tf.TensorSpec([None], tf.int32)
-        flag, number = tf.TensorSpec([None], tf.bool), tf.TensorSpec([None])
-        seen, done = self._observation.signature, self._action.signature
-        self._learn = tf.function(
-            self._learn_from,
-            input_signature=[row, seen, done, number, flag, flag, seen],
-            autograph=False,
-        )
-        self._perform = {
-            training: tf.function(
-                lambda *arguments, training=training: self._act(*arguments, training),
-                input_signature=[row, flag, seen],
-                autograph=False,
-            )
-            for training in (True, False)
-        }
-
-        self._look = tf.function(
-            self._look_at, input_signature=[row, flag, seen], autograph=False
-        )
+        size = self.num_agents
+        self._everyone = np.arange(size, dtype=np.int32)
+        self._new = np.ones(size, bool)  # Whose next step begins an episode.
+        self._acted = np.zeros(size, bool)  # Whose step was not observed yet.
+        self._training = np.zeros(size, bool)  # Whose step is to be learned from.
+        self._pending = np.zeros(size, bool)  # Whose step was observed, not learned.
+        self._known = np.zeros(size, bool)  # Whose step has its next observation.
+        self._after = self._observation.zeros(size)  # That one, or what was acted upon.
+        self._facts = np.zeros([size, 3], np.float32)  # Reward, terminated, truncated.
+        zeros = self._observation.zeros(size), self._action.zeros(size)
+        self._before, self._done = (rows_.variables(x) for x in zeros)
+        self._functions: dict[Any, Any] = {}
 
     @classmethod
     def create(
@@ -169,29 +152,27 @@ class Agent:
         """
         rows, single = self._rows(agent_indices)
         leaves = self._observation.batch(observation, len(rows), single)
+        new = self._new[rows]
         if independent:
-            action = [x.numpy() for x in self._look(rows, self._new[rows], leaves)]
+            action = self._call(self._look_at, rows, new, leaves)
             return self._action.structure(action, single)
         if self._acted[rows].any():
             raise AgentError(
                 f"{_name(rows[self._acted[rows]])} has acted already; call observe "
                 "before it acts again."
             )
-        waiting = rows[self._pending[rows]]
-        if len(waiting):
-            place = {row: index for index, row in enumerate(rows)}
-            for row in waiting[~self._known[waiting]]:
-                for after, leaf in zip(self._after, leaves, strict=True):
-                    after[row] = leaf[place[row]]
-            self._learn_of(waiting)
-        action = self._perform[training](rows, self._new[rows], leaves)
-        action = [x.numpy() for x in action]
+        pending = self._pending[rows]
+        if training and pending.all() and self._is_next(rows, leaves):
+            self._pending[rows] = False
+            action = self._call(self._learn_and_act, rows, self._facts[rows], leaves)
+        else:
+            if pending.any():
+                self._learn_of(rows[pending], [leaf[pending] for leaf in leaves])
+            act = self._act_training if training else self._act
+            action = self._call(act, rows, new, leaves)
         self._new[rows], self._acted[rows], self._training[rows] = False, True, training
-        if training:
-            for stored, leaf in zip(self._before, leaves, strict=True):
-                stored[rows] = leaf
-            for stored, leaf in zip(self._done, action, strict=True):
-                stored[rows] = leaf
+        for stored, leaf in zip(self._after, leaves, strict=True):
+            stored[rows] = leaf
         return self._action.structure(action, single)
 
     def observe(
@@ -226,24 +207,26 @@ class Agent:
         terminated = _column(terminated, "terminated", len(rows), bool)
         truncated = _column(truncated, "truncated", len(rows), bool) & ~terminated
         over = terminated | truncated
-        after = None
-        if next_observation is not None:
-            after = self._observation.batch(next_observation, len(rows), single)
         self._acted[rows], self._new[rows] = False, over
         learning = self._training[rows]
-        self._reward[rows], self._pending[rows] = reward, learning
-        self._terminated[rows], self._truncated[rows] = terminated, truncated
-        self._known[rows] = over | (after is not None)
-        for index, stored in enumerate(self._after):
-            stored[rows] = self._before[index][rows] if after is None else after[index]
+        self._facts[rows] = np.stack([reward, terminated, truncated], 1)
+        self._pending[rows] = learning
+        self._known[rows] = over | (next_observation is not None)
+        if next_observation is not None:
+            after = self._observation.batch(next_observation, len(rows), single)
+            for stored, leaf in zip(self._after, after, strict=True):
+                stored[rows] = leaf
         if over.all() and learning.all():
             self._learn_of(rows)
 
-    def reset(self) -> None:
-        """Abandon all episodes; every row begins a new one at its next step."""
-        self._learn_of(np.flatnonzero(self._pending & self._known))
-        self._pending[:] = self._acted[:] = False
-        self._new[:] = True
+    def reset(self, agent_indices: int | Sequence[int] | None = None) -> None:
+        """Abandon episodes; the rows begin new ones at their next step."""
+        rows, _ = self._rows(agent_indices)
+        learned = rows[self._pending[rows] & self._known[rows]]
+        if len(learned):
+            self._learn_of(learned)
+        self._pending[rows] = self._acted[rows] = False
+        self._new[rows] = True
 
     # Weights and files.
 
@@ -266,14 +249,18 @@ class Agent:
             variable.assign(value)
 
     def save(self, directory: str | pathlib.Path) -> None:
-        """Write all that `load` needs into a directory: running episodes are not."""
+        """Write all that `load` needs into a directory, in place of what was saved there.
+
+        Running episodes are not saved.
+        """
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         config_.dump(config_.to_dict(self.config), directory / "config.yaml")
-        (directory / "spaces.pickle").write_bytes(pickle.dumps(self._spaces))
+        both = self.observation_space, self.action_space
+        (directory / "spaces.pickle").write_bytes(pickle.dumps(both))
         checkpoints = checkpoint.Checkpoints(directory / "checkpoints", keep=1)
-        steps = int(getattr(self.algorithm, "steps", 0))
-        checkpoints.save(steps, self.algorithm.persistent(), {})
+        number = sum(int(x.rpartition("-")[2]) + 1 for x in checkpoints.names()[-1:])
+        checkpoints.save(number, self.algorithm.persistent(), {})
 
     @classmethod
     def load(cls, directory: str | pathlib.Path) -> "Agent":
@@ -295,12 +282,28 @@ class Agent:
             ) from None
         return agent
 
+    def export(self, directory: str | pathlib.Path, kind: str = "saved_model") -> None:
+        """Write the policy so that it runs without this package; see `agents export`.
+
+        Args:
+          directory: New or empty.
+          kind: `saved_model`, `onnx` or `litert`.
+
+        Raises:
+          RunError: if that is not possible.
+        """
+        policy = export.Policy(
+            self.algorithm, self.observation_space, self.action_space
+        )
+        facts = {"algorithm": self.config.algorithm.type, "config": self.config.name}
+        policy.write(directory, kind, facts)
+
     # Inside.
 
     def _rows(self, indices: Any) -> tuple[np.ndarray, bool]:
         """Rows int32 `[K]`, and whether there is no batch dimension."""
         if indices is None:
-            return np.arange(self.num_agents, dtype=np.int32), self.num_agents == 1
+            return self._everyone, self.num_agents == 1
         rows = np.atleast_1d(np.asarray(indices))
         valid = rows.ndim == 1 and len(rows) and np.issubdtype(rows.dtype, np.integer)
         if not valid or not ((rows >= 0) & (rows < self.num_agents)).all():
@@ -311,19 +314,45 @@ class Agent:
             raise AgentError(f"agent_indices name a row twice: {indices}.")
         return rows.astype(np.int32), np.ndim(indices) == 0
 
-    def _learn_of(self, rows: np.ndarray) -> None:
-        """Let the algorithm learn of the observed steps of rows."""
-        if not len(rows):
-            return
+    def _is_next(self, rows: np.ndarray, leaves: list[np.ndarray]) -> bool:
+        """Whether the observed steps of rows led to these observations."""
+        known = self._known[rows]
+        if not known.any():
+            return True
+        pairs = zip(self._after, leaves, strict=True)
+        return all(np.array_equal(x[rows][known], y[known]) for x, y in pairs)
+
+    def _learn_of(self, rows: np.ndarray, leaves: list | None = None) -> None:
+        """Let the algorithm learn of the observed steps of rows.
+
+        They led to the given observations, where no others are known.
+        """
         self._pending[rows] = False
-        rows = rows.astype(np.int32)
-        before, action, after = (
-            [x[rows] for x in leaves]
-            for leaves in (self._before, self._done, self._after)
-        )
-        flags = self._terminated[rows], self._truncated[rows]
+        after = [x[rows] for x in self._after]
+        if leaves is not None:
+            unknown = ~self._known[rows]
+            for known, leaf in zip(after, leaves, strict=True):
+                known[unknown] = leaf[unknown]
+        self._call(self._learn, rows, self._facts[rows], after)
+
+    def _call(self, function: Any, rows: np.ndarray, given: np.ndarray, leaves: list):
+        """Results of one of the functions below, traced once, as arrays.
+
+        A concrete function is called several times faster than a `tf.function`, which
+        looks for the right one.
+        """
+        name = function.__name__
+        if name not in self._functions:
+            kind = tf.as_dtype(given.dtype)
+            signature = [
+                tf.TensorSpec([None], tf.int32),
+                tf.TensorSpec([None, *given.shape[1:]], kind),
+                *self._observation.signature,
+            ]
+            graph = tf.function(function, input_signature=signature, autograph=False)
+            self._functions[name] = graph.get_concrete_function()
         try:
-            self._learn(rows, before, action, self._reward[rows], *flags, after)
+            result = self._functions[name](*map(tf.constant, (rows, given, *leaves)))
         except tf.errors.InvalidArgumentError as error:
             if "longer than the memory" not in str(error):
                 raise
@@ -332,42 +361,54 @@ class Agent:
                 "remember: rows must step equally often where it learns from unrolls, "
                 "and episodes must not be longer than max_length."
             ) from None
+        return [x.numpy() for x in result]
 
-    def _learn_from(
-        self, rows, before, action, reward, terminated, truncated, after
-    ) -> None:
+    def _learn(self, rows, facts, *after) -> list[tf.Tensor]:
+        """Learn of steps with these facts `[K, 3]` that led to these observations."""
+        reward, terminated, truncated = tf.unstack(facts, axis=1)
+        terminated, truncated = terminated > 0, truncated > 0
         self.algorithm.experience(
             rows,
-            self._observation.pack(before),
-            self._action.pack(action),
+            self._observation.pack(rows_.gather(self._before, rows)),
+            self._action.pack(rows_.gather(self._done, rows)),
             reward,
             terminated,
             truncated,
-            self._observation.pack(after),
+            self._observation.pack(list(after)),
         )
         simulation.for_rows(self.algorithm.end_episodes, rows, terminated | truncated)
+        return []
 
-    def _act(self, rows, new, leaves, training) -> list[tf.Tensor]:
+    def _act(self, rows, new, *leaves, training=False) -> list[tf.Tensor]:
         simulation.for_rows(self.algorithm.begin_episodes, rows, new)
-        observation = self._observation.pack(leaves)
-        return spaces.flatten(self.algorithm.perform(rows, observation, training))
+        observation = self._observation.pack(list(leaves))
+        action = spaces.flatten(self.algorithm.perform(rows, observation, training))
+        if training:
+            rows_.write(self._before, rows, list(leaves))
+            rows_.write(self._done, rows, action)
+        return action
 
-    def _look_at(self, rows, new, leaves) -> list[tf.Tensor]:
-        """Act, and put the recurrent state back."""
-        algorithm, observation = self.algorithm, self._observation.pack(leaves)
-        before = algorithm.running_state(rows)
+    def _act_training(self, rows, new, *leaves) -> list[tf.Tensor]:
+        return self._act(rows, new, *leaves, training=True)
+
+    def _learn_and_act(self, rows, facts, *leaves) -> list[tf.Tensor]:
+        """Learn of steps, and act where they led to, in running episodes."""
+        self._learn(rows, facts, *leaves)
+        new = tf.zeros_like(rows, tf.bool)
+        return self._act(rows, new, *leaves, training=True)
+
+    def _look_at(self, rows, new, *leaves) -> list[tf.Tensor]:
+        """Best actions, which nothing remembers."""
+        running = self.algorithm.running_state(rows)
 
         def begin(initial, state):
-            return tf.where(
-                tf.reshape(new, [-1, *[1] * (state.shape.rank - 1)]), initial, state
-            )
+            first = tf.reshape(new, [-1, *[1] * (state.shape.rank - 1)])
+            return tf.where(first, initial, state)
 
-        initial = algorithm.initial_state(tf.size(rows))
-        state = tf.nest.map_structure(begin, initial, before)
-        algorithm.set_running_state(rows, state)
-        action = algorithm.perform(rows, observation, training=False)
-        algorithm.set_running_state(rows, before)
-        return spaces.flatten(action)
+        initial = self.algorithm.initial_state(tf.size(rows))
+        state = tf.nest.map_structure(begin, initial, running)
+        observation = self._observation.pack(list(leaves))
+        return spaces.flatten(self.algorithm.policy(observation, state)[0])
 
 
 class _Leaves:

@@ -96,7 +96,7 @@ class Runner:
             evaluation_environment = environment
         self._evaluation_environment, self._evaluation = evaluation_environment, None
         self._best, self._stopping = -np.inf, False
-        self._best_action = tf.function(self._choose_best, autograph=False)
+        self._best_action = tf.function(agent.algorithm.policy, autograph=False)
         rows = agent.num_agents
         self._rows = np.arange(rows)
         self._close = contextlib.ExitStack()
@@ -249,16 +249,6 @@ class Runner:
         """Begin new episodes in all rows at the next step."""
         self.agent.reset()
         self._new = np.ones(len(self._rows), bool)
-
-    def _choose_best(self, observation: Any, state: Any) -> tuple[Any, Any]:
-        """Action `[1, ...]` and next recurrent state; that of the row is put back."""
-        algorithm, row = self.agent.algorithm, tf.constant([0])
-        running = algorithm.running_state(row)
-        algorithm.set_running_state(row, state)
-        action = algorithm.perform(row, observation, training=False)
-        state = algorithm.running_state(row)
-        algorithm.set_running_state(row, running)
-        return action, state
 
     def _judge(self, every: int | None, num_episodes: int, directory: Any) -> None:
         """Evaluate if it is time to; save the agent if it is better than before."""

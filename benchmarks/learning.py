@@ -1,10 +1,12 @@
 """Learning curves of presets over seeds, kept under `docs/results`.
 
-    python benchmarks/learning.py CONFIG [CONFIG ...] [--seeds 0 1 2] [--logdir DIR]
+    python benchmarks/learning.py CONFIG [CONFIG ...] [--seeds 0 1 2:300000]
+                                  [--logdir DIR]
 
 Trains every config with every seed by the `train` command, then measures the final
 policy by `evaluate` (20 deterministic episodes, environments seeded apart from
-training). Writes `CONFIG.csv` (evaluations over steps), `CONFIG.json` (final returns,
+training). A seed may be followed by a colon and the environment steps that suffice.
+Writes `CONFIG.csv` (evaluations over steps), `CONFIG.json` (final returns,
 command, versions, date) and `CONFIG.png`. Interrupted, it goes on where it stopped.
 """
 
@@ -24,20 +26,34 @@ def main() -> None:
     """Run everything, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("configs", nargs="+", metavar="CONFIG")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     parser.add_argument("--logdir", type=pathlib.Path, default=ROOT / "logdir/results")
     args = parser.parse_args()
     for config in args.configs:
-        runs = {seed: train(config, seed, args.logdir) for seed in args.seeds}
-        store(config, runs)
+        runs = {}
+        for seed in args.seeds:
+            number, _, steps = seed.partition(":")
+            runs[number] = train(config, number, args.logdir, int(steps or 0))
+        store(config, runs, args.seeds)
 
 
-def train(config: str, seed: int, logdir: pathlib.Path) -> pathlib.Path:
-    """Train one seed, or finish it; returns the run directory."""
-    arguments = ["--config", config, "--seed", str(seed), "--quiet"]
+def train(config: str, seed: str, logdir: pathlib.Path, steps: int) -> pathlib.Path:
+    """Train one seed, or finish it, unless it has the steps; returns the directory."""
+    run = logdir / f"seed{seed}-{config}"
+    if steps and run.exists() and evaluations(run)[-1]["step"] >= steps:
+        return run
+    arguments = ["--config", config, "--seed", seed, "--quiet"]
     arguments += ["--logdir", str(logdir), "--timestamp", f"seed{seed}"]
+    if steps:
+        arguments += ["--set", f"train.steps={steps}"]
     command("train", *arguments)
-    return logdir / f"seed{seed}-{config}"
+    return run
+
+
+def evaluations(run: pathlib.Path) -> list[dict]:
+    """Results of the phases of evaluation."""
+    rows = map(json.loads, (run / "metrics.jsonl").open())
+    return [row for row in rows if row["phase"] == "evaluate"]
 
 
 def command(name: str, *arguments: str) -> str:
@@ -51,7 +67,7 @@ def command(name: str, *arguments: str) -> str:
     ).stdout
 
 
-def store(config: str, runs: dict[int, pathlib.Path]) -> None:
+def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
     """Evaluate the final policies and write the results."""
     finals = {}
     folder = ROOT / "docs/results"
@@ -60,9 +76,8 @@ def store(config: str, runs: dict[int, pathlib.Path]) -> None:
         writer = csv.writer(file)
         writer.writerow(["seed", "step", "return"])
         for seed, run in runs.items():
-            for row in map(json.loads, (run / "metrics.jsonl").open()):
-                if row["phase"] == "evaluate":
-                    writer.writerow([seed, row["step"], round(row["score"], 2)])
+            for row in evaluations(run):
+                writer.writerow([seed, row["step"], round(row["score"], 2)])
             output = command("evaluate", "--logdir", str(run), "--num_episodes", "20")
             finals[seed] = json.loads(output.splitlines()[-1])
     last = next(iter(runs.values()))
@@ -72,8 +87,7 @@ def store(config: str, runs: dict[int, pathlib.Path]) -> None:
         "mean_of_seeds": statistics.mean(returns),
         "lowest_seed": min(returns),
         "finals": finals,
-        "command": f"python benchmarks/learning.py {config} --seeds "
-        + " ".join(map(str, runs)),
+        "command": f"python benchmarks/learning.py {config} --seeds " + " ".join(seeds),
         "date": datetime.date.today().isoformat(),
         "versions": (last / "versions.txt").read_text().splitlines(),
     }

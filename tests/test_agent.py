@@ -1,5 +1,7 @@
 """Agents that are driven from outside by act and observe."""
 
+import collections
+
 import gymnasium
 import numpy as np
 import pytest
@@ -289,7 +291,18 @@ def test_nothing_to_load(tmp_path):
         agent_.Agent.load(tmp_path)
 
 
-def test_one_trace_for_all_calls(cartpole):
+def test_one_trace_for_all_calls(cartpole, monkeypatch):
+    traces = collections.Counter()
+
+    def counted(name, call):
+        def traced(*args, **kwargs):
+            traces[name] += 1
+            return call(*args, **kwargs)
+
+        monkeypatch.setattr(cartpole.algorithm, name, traced)
+
+    for name in ("perform", "experience"):
+        counted(name, getattr(cartpole.algorithm, name))
     generator = np.random.default_rng(0)
     for _ in range(300):
         rows = [0, 1] if generator.random() < 0.5 else int(generator.integers(2))
@@ -298,5 +311,26 @@ def test_one_trace_for_all_calls(cartpole):
         cartpole.act(generator.normal(size=shape), rows)
         over = generator.random(size) < 0.1
         cartpole.observe(np.ones(size), over, agent_indices=rows)
-    assert cartpole._learn.experimental_get_tracing_count() == 1
-    assert cartpole._perform[True].experimental_get_tracing_count() == 1
+    assert traces == {"perform": 2, "experience": 2}  # Alone, and one after the other.
+
+
+def test_what_is_saved_replaces_what_was_saved(cartpole, tmp_path):
+    for step in range(3):
+        cartpole.act(np.full([2, 4], step))
+        cartpole.observe(np.ones(2), False)
+    cartpole.save(tmp_path)
+    env = gymnasium.make("CartPole-v1")
+    spaces = env.observation_space, env.action_space
+    other = agent_.Agent.create("debug", *spaces)
+    other.save(tmp_path)
+    loaded = agent_.Agent.load(tmp_path)
+    assert loaded.num_agents == 1
+    for ours, theirs in zip(loaded.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_one_row_may_be_abandoned(cartpole):
+    cartpole.act(np.zeros([2, 4]))
+    cartpole.reset(1)
+    cartpole.observe(1.0, False, agent_indices=0)
+    assert cartpole.act(np.zeros(4), 1) in (0, 1)

@@ -98,6 +98,7 @@ class ActorCritic(algorithm.Algorithm):
     of what follows a step, and in which memory, and what an update is.
     """
 
+    stochastic = True
     METRICS: tuple[str, ...] = ("policy_loss", "entropy", "value_loss")
     """Names of the metrics of losses and `adapt`."""
 
@@ -218,18 +219,28 @@ class ActorCritic(algorithm.Algorithm):
     ) -> Any:
         """Sample actions while training, else take the mode."""
         state = self.recurrent_state(agent_indices)
-        parameters, _, next_state = self.network.step(
-            self.observations(observation), state
-        )
-        distribution = self.network.head.distribution(parameters)
+        generator = self.generator if training else None
+        sample, parameters, next_state = self._decide(observation, state, generator)
         if training:
-            sample = distribution.sample(self.generator)
             chosen = {"sample": sample, "parameters": parameters, "state": state}
             rows.write(self._chosen, agent_indices, self._packing.pack(chosen))
-        else:
-            sample = distribution.mode()
         rows.write(self._state, agent_indices, next_state)
         return self.network.head.action(sample)
+
+    def policy(
+        self, observation: Any, state: Any, generator: Any = None
+    ) -> tuple[Any, Any]:
+        """Modes of the distributions of actions, or samples; see `Algorithm.policy`."""
+        sample, _, state = self._decide(observation, state, generator)
+        return self.network.head.action(sample), state
+
+    def _decide(self, observation, state, generator) -> tuple[Any, Any, Any]:
+        """What is chosen, parameters of its distribution, next state; all `[K, ...]`."""
+        parameters, _, state = self.network.step(self.observations(observation), state)
+        distribution = self.network.head.distribution(parameters)
+        sampled = generator is not None
+        sample = distribution.sample(generator) if sampled else distribution.mode()
+        return sample, parameters, state
 
     def initial_state(self, size: int) -> Any:
         """State of the network at the beginning of `size` episodes, `[size, ...]`."""
@@ -242,10 +253,6 @@ class ActorCritic(algorithm.Algorithm):
     def running_state(self, agent_indices: tf.Tensor) -> Any:
         """State of the network in running episodes, `[K, ...]`."""
         return self.recurrent_state(agent_indices)
-
-    def set_running_state(self, agent_indices: tf.Tensor, state: Any) -> None:
-        """Replace the state of the network in running episodes by `[K, ...]`."""
-        rows.write(self._state, agent_indices, state)
 
     def experience(
         self,

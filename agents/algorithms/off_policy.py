@@ -1,6 +1,7 @@
 """What all algorithms with a replay memory share: acting, remembering, when to train."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import gymnasium
@@ -200,6 +201,15 @@ class OffPolicy(algorithm.Algorithm):
             self._chosen.scatter_nd_update(agent_indices[:, None], action)
         return self.environment_action(action)
 
+    def policy(
+        self, observation: Any, state: Any, generator: Any = None
+    ) -> tuple[Any, Any]:
+        """Best actions; there is no state. See `Algorithm.policy`."""
+        del generator
+        seen = self.observations(observation)
+        rows = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
+        return self.environment_action(self.act(rows, seen, False)), state
+
     def experience(
         self,
         agent_indices: tf.Tensor,
@@ -254,8 +264,9 @@ class OffPolicy(algorithm.Algorithm):
         return tf.cast(wanted, tf.int64) - self.updates
 
     def acting(self) -> list[tf.Variable]:
-        """Steps for schedules; subclasses add their networks."""
-        return [self.steps]
+        """Statistics of observations, and steps; subclasses add their networks."""
+        observations = (x.variables for x in self.observations.persistent)
+        return [*itertools.chain(*observations), self.steps]
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""

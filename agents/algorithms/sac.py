@@ -105,6 +105,18 @@ class SAC(off_policy.OffPolicy):
         names = ("critic_loss", "value", "policy_loss", "entropy", "temperature")
         super().__init__(observation_space, num_agents, config, seed, action, names)
 
+    stochastic = True
+
+    def policy(
+        self, observation: Any, state: Any, generator: Any = None
+    ) -> tuple[Any, Any]:
+        """Modes of the distributions of actions, or samples; see `Algorithm.policy`."""
+        if generator is None:
+            return super().policy(observation, state)
+        distribution = self.distribution(self.observations(observation))
+        action = self._squash(distribution.sample(generator))
+        return self.environment_action(action), state
+
     def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
         """Vectors in [-1, 1], `[K, A]`, or choices `[K]`; random ones at first."""
         distribution = self.distribution(observation)

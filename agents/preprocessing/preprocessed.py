@@ -88,66 +88,65 @@ def subclass(cls: type, declared: dict | list | tuple) -> type:
     It is given what the environment shows, and keeps the state of the stages for every
     row; all else, memory and network, only knows what comes out of the stages.
     """
+    members = {"declared": declared, "__doc__": cls.__doc__}
+    return type(cls.__name__, (_Preprocessed, cls), members)
 
-    class Preprocessed(cls):
-        __doc__ = cls.__doc__
 
-        def __init__(
-            self, observation_space, action_space, num_agents, *args, **kwargs
-        ):
-            self.preprocessing = Preprocessing(observation_space, declared)
-            space = self.preprocessing.space
-            self._stages_state = rows.variables(
-                self.preprocessing.initial_state(num_agents)
-            )
-            self._seen = rows.variables(
-                spaces.transform(
-                    lambda x: tf.zeros([num_agents, *x.shape], x.dtype),
-                    spaces.spec(space),
-                )
-            )
-            super().__init__(space, action_space, num_agents, *args, **kwargs)
+class _Preprocessed:
+    """What precedes an algorithm in the order of inheritance."""
 
-        def begin_episodes(self, agent_indices):
-            zeros = self.preprocessing.initial_state(tf.size(agent_indices))
-            rows.write(self._stages_state, agent_indices, zeros)
-            super().begin_episodes(agent_indices)
+    declared: dict | list | tuple
 
-        def perform(self, agent_indices, observation, training=True):
-            state = rows.gather(self._stages_state, agent_indices)
-            seen, state = self.preprocessing(observation, state, training)
-            rows.write(self._stages_state, agent_indices, state)
-            if training:
-                rows.write(self._seen, agent_indices, seen)
-            return super().perform(agent_indices, seen, training)
+    def __init__(self, observation_space, action_space, num_agents, *args, **kwargs):
+        self.preprocessing = Preprocessing(observation_space, self.declared)
+        space = self.preprocessing.space
+        state = self.preprocessing.initial_state(num_agents)
+        self._stages_state = rows.variables(state)
+        self._seen = rows.variables(
+            spaces.transform(lambda x: x.zeros(num_agents), spaces.spec(space))
+        )
+        super().__init__(space, action_space, num_agents, *args, **kwargs)
 
-        def experience(self, agent_indices, observation, *following):
-            *following, next_observation = following
-            del observation  # What was seen of it is known.
-            state = rows.gather(self._stages_state, agent_indices)
-            next_seen, _ = self.preprocessing(next_observation, state)
-            seen = rows.gather(self._seen, agent_indices)
-            super().experience(agent_indices, seen, *following, next_seen)
+    def begin_episodes(self, agent_indices):
+        zeros = self.preprocessing.initial_state(tf.size(agent_indices))
+        rows.write(self._stages_state, agent_indices, zeros)
+        super().begin_episodes(agent_indices)
 
-        def initial_state(self, size):
-            return self.preprocessing.initial_state(size), super().initial_state(size)
+    def perform(self, agent_indices, observation, training=True):
+        state = rows.gather(self._stages_state, agent_indices)
+        seen, state = self.preprocessing(observation, state, training)
+        rows.write(self._stages_state, agent_indices, state)
+        if training:
+            rows.write(self._seen, agent_indices, seen)
+        return super().perform(agent_indices, seen, training)
 
-        def running_state(self, agent_indices):
-            stages = rows.gather(self._stages_state, agent_indices)
-            return stages, super().running_state(agent_indices)
+    def experience(self, agent_indices, observation, *following):
+        *following, next_observation = following
+        del observation  # What was seen of it is known.
+        state = rows.gather(self._stages_state, agent_indices)
+        next_seen, _ = self.preprocessing(next_observation, state)
+        seen = rows.gather(self._seen, agent_indices)
+        super().experience(agent_indices, seen, *following, next_seen)
 
-        def set_running_state(self, agent_indices, state):
-            stages, inner = state
-            rows.write(self._stages_state, agent_indices, stages)
-            super().set_running_state(agent_indices, inner)
+    def policy(self, observation, state, generator=None):
+        stages, inner = state
+        seen, stages = self.preprocessing(observation, stages)
+        action, inner = super().policy(seen, inner, generator)
+        return action, (stages, inner)
 
-        def persistent(self):
-            variables = list(self.preprocessing.variables)
-            return {**super().persistent(), "preprocessing": variables}
+    def initial_state(self, size):
+        return self.preprocessing.initial_state(size), super().initial_state(size)
 
-    Preprocessed.__name__ = cls.__name__
-    Preprocessed.__qualname__ = cls.__qualname__
-    return Preprocessed
+    def running_state(self, agent_indices):
+        stages = rows.gather(self._stages_state, agent_indices)
+        return stages, super().running_state(agent_indices)
+
+    def acting(self):
+        return [*super().acting(), *self.preprocessing.variables]
+
+    def persistent(self):
+        variables = list(self.preprocessing.variables)
+        return {**super().persistent(), "preprocessing": variables}
 
 
 def _rebuild(space: gymnasium.Space, leaves: Any) -> gymnasium.Space:

@@ -13,6 +13,7 @@ SUBCOMMANDS = {
     "tune": "search for good values of a config",
     "evaluate": "measure the return of a trained policy",
     "visualize": "film episodes of a trained policy",
+    "export": "write a trained policy so that it runs elsewhere",
     "plot": "draw the learning curves of runs",
     "benchmark": "measure speed, and what holds it up",
 }

@@ -30,11 +30,13 @@ class Algorithm(tf.Module):
       metrics: `Metrics` updated while training; reported and reset by the loop.
       batch_steps: Training phases last a multiple of this many batch steps, so that
         no data is left over.
+      stochastic: Whether the policy has probabilities, by which `policy` can sample.
       paused: None, or a function that tells after every step whether `simulate` is to
         return before its time; see `train`.
     """
 
     batch_steps = 1
+    stochastic = False
     paused: Callable[[], tf.Tensor] | None = None
 
     def __init__(self, metric_names: tuple[str, ...] = ()) -> None:
@@ -71,16 +73,31 @@ class Algorithm(tf.Module):
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
         """Learn that these rows are over; a good moment to train."""
 
-    def initial_state(self, size: int) -> Any:
+    def policy(
+        self,
+        observation: Any,
+        state: Any,
+        generator: tf.random.Generator | None = None,
+    ) -> tuple[Any, Any]:
+        """Actions for observations `[K, ...]`, and the next state; changes nothing.
+
+        Args:
+          observation: Structure of tensors `[K, ...]`.
+          state: What the policy remembers of each episode, as from `initial_state`.
+          generator: Samples actions from the policy, where it is `stochastic`; without,
+            they are the best ones.
+        """
+        del generator
+        rows = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
+        return self.perform(rows, observation, training=False), state
+
+    def initial_state(self, size: int | tf.Tensor) -> Any:
         """State of the policy at the beginning of `size` episodes, `[size, ...]`."""
         return ()
 
     def running_state(self, agent_indices: tf.Tensor) -> Any:
         """State of the policy in running episodes of these rows, `[K, ...]`."""
         return ()
-
-    def set_running_state(self, agent_indices: tf.Tensor, state: Any) -> None:
-        """Replace the state of the policy in running episodes by `[K, ...]`."""
 
     def train(self) -> None:
         """Learn from what is remembered; the functions above call it when it is due.
