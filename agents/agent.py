@@ -408,7 +408,7 @@ class Agent:
         initial = self.algorithm.initial_state(tf.size(rows))
         state = tf.nest.map_structure(begin, initial, running)
         observation = self._observation.pack(list(leaves))
-        return spaces.flatten(self.algorithm.policy(observation, state)[0])
+        return spaces.flatten(self.algorithm.decide(observation, state)[0])
 
 
 class _Leaves:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from agents.tools import schedules
 
 Rate = float | schedules.Schedule | Sequence[float]
-"""Number, schedule over environment steps, or one number for each row."""
+"""Number, schedule, or one number for each row."""
 
 
 class Exploration(tf.Module):
@@ -40,7 +40,7 @@ class Exploration(tf.Module):
         Args:
           rows: Rows that act, int32 `[K]`.
           action: What they would do, `[K, ...]`.
-          steps: Environment steps so far, int64.
+          steps: `schedules.Time`, or environment steps so far, int64.
           generator: Source of randomness.
         """
         raise NotImplementedError
@@ -121,7 +121,7 @@ class EpsilonGreedy(Exploration):
         Args:
           rows: Rows that act, int32 `[K]`.
           action: What they would do, `[K]` or `[K, D]`.
-          steps: Environment steps so far, int64.
+          steps: `schedules.Time`, or environment steps so far, int64.
           generator: Source of randomness.
           mask: Which values are allowed, bool `[K, sum of sizes]`; by default all.
         """
@@ -210,8 +210,7 @@ class _Rate:
         self._rate = rate
         self._rows = rows
         if isinstance(rate, schedules.Schedule):
-            end = rate.start if rate.end is None else rate.end
-            values = np.array([rate.start, end])
+            values = np.array(schedules.ends(rate))
         else:
             self._rate = values = np.asarray(rate, np.float32)
             if values.shape not in ((), (rows,)):

@@ -96,7 +96,7 @@ class Runner:
             evaluation_environment = environment
         self._evaluation_environment, self._evaluation = evaluation_environment, None
         self._best, self._stopping = -np.inf, False
-        self._best_action = tf.function(agent.algorithm.policy, autograph=False)
+        self._best_action = tf.function(agent.algorithm.decide, autograph=False)
         rows = agent.num_agents
         self._rows = np.arange(rows)
         self._close = contextlib.ExitStack()

@@ -33,15 +33,15 @@ class Config:
     unroll_length: int = 128
     """Steps of every agent per update, for unrolls."""
     # Returns.
-    discount: float = 0.99
+    discount: schedules.Scalar = 0.99
     normalize_observations: bool = True
     normalize_rewards: str = "return"
     """Scale by the deviation of the `reward`, of the discounted `return`, and clip; only
     `clip`; or `none`. Reported returns are always raw."""
     reward_clip: float = 10.0
     # Objective.
-    entropy_coef: float | schedules.Schedule = 0.0
-    value_coef: float = 0.5
+    entropy_coef: schedules.Scalar = 0.0
+    value_coef: schedules.Scalar = 0.5
     """Weight of the value loss where it is added to that of the policy."""
     # Optimization.
     optimizer: dict | None = None
@@ -127,6 +127,7 @@ class ActorCritic(algorithm.Algorithm):
             )
         self.generator = tf.random.Generator.from_seed(seed, alg="philox")
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._failures = tf.Variable(0, trainable=False)
         specs = spaces.spec(observation_space)
         self.observations = preprocessing.Observations(
@@ -202,6 +203,16 @@ class ActorCritic(algorithm.Algorithm):
     # Acting and remembering.
 
     @property
+    def time(self) -> schedules.Time:
+        """What hyperparameters may depend on."""
+        return schedules.Time(self.steps, self.updates)
+
+    @property
+    def now(self) -> Any:
+        """The config, with the present values of schedules."""
+        return schedules.Current(self._config, self.time)
+
+    @property
     def batch_steps(self) -> int:
         """Training phases last a multiple of this many batch steps."""
         return 1 if self._config.whole_episodes else self._config.unroll_length
@@ -220,21 +231,21 @@ class ActorCritic(algorithm.Algorithm):
         """Sample actions while training, else take the mode."""
         state = self.recurrent_state(agent_indices)
         generator = self.generator if training else None
-        sample, parameters, next_state = self._decide(observation, state, generator)
+        sample, parameters, next_state = self._choose(observation, state, generator)
         if training:
             chosen = {"sample": sample, "parameters": parameters, "state": state}
             rows.write(self._chosen, agent_indices, self._packing.pack(chosen))
         rows.write(self._state, agent_indices, next_state)
         return self.network.head.action(sample)
 
-    def policy(
+    def decide(
         self, observation: Any, state: Any, generator: Any = None
     ) -> tuple[Any, Any]:
-        """Modes of the distributions of actions, or samples; see `Algorithm.policy`."""
-        sample, _, state = self._decide(observation, state, generator)
+        """Modes of the distributions of actions, or samples; see `Algorithm.decide`."""
+        sample, _, state = self._choose(observation, state, generator)
         return self.network.head.action(sample), state
 
-    def _decide(self, observation, state, generator) -> tuple[Any, Any, Any]:
+    def _choose(self, observation, state, generator) -> tuple[Any, Any, Any]:
         """What is chosen, parameters of its distribution, next state; all `[K, ...]`."""
         parameters, _, state = self.network.step(self.observations(observation), state)
         distribution = self.network.head.distribution(parameters)
@@ -267,7 +278,7 @@ class ActorCritic(algorithm.Algorithm):
         """Remember one transition per row; train when the unrolls are complete."""
         self.steps.assign_add(tf.size(agent_indices, tf.int64))
         discounted = tf.gather(self._discounted, agent_indices)
-        discounted = reward + self._config.discount * discounted
+        discounted = reward + self.now.discount * discounted
         rows.write(self._discounted, agent_indices, discounted)
         transition = {
             "observation": observation,
@@ -303,6 +314,7 @@ class ActorCritic(algorithm.Algorithm):
             "memory": self.memory.persistent,
             "generator": self.generator,
             "steps": self.steps,
+            "updates": self.updates,
             "failures": self._failures,
         }
 
@@ -319,8 +331,8 @@ class ActorCritic(algorithm.Algorithm):
         if config.normalize_rewards in ("reward", "return"):
             key = "reward" if config.normalize_rewards == "reward" else "discounted"
             self.rewards.update(data[key], mask)
-        self.optimizer.schedule(self.steps)
-        entropy_coef = schedules.value(config.entropy_coef, self.steps)
+        self.optimizer.schedule(self.time)
+        entropy_coef = self.now.entropy_coef
         seed = self.generator.uniform_full_int([2], tf.int32)
         undo = self._snapshot() if config.max_failures else None
         metrics = self._update(data, mask, seed, entropy_coef)
@@ -331,6 +343,7 @@ class ActorCritic(algorithm.Algorithm):
         else:
             self._update_metrics_or(undo, metrics)
         self.observations.update(data["observation"], mask)
+        self.updates.assign_add(1)
 
     def normalized(self, reward: tf.Tensor) -> tf.Tensor:
         """Rewards as they are learned from."""

@@ -34,9 +34,7 @@ class Config(off_policy.Config):
     batch_size: int = 64
     start_size: int = 1_000
     replay_ratio: float = 0.25
-    epsilon: float | schedules.Schedule = schedules.Schedule(
-        "linear", 1.0, 0.05, 10_000
-    )
+    epsilon: schedules.Scalar = schedules.Schedule("linear", 1.0, 0.05, 10_000)
     """Probability of a random action."""
     double: bool = True
     """Choose the next action by the network that learns; van Hasselt et al. (2016)."""
@@ -48,11 +46,11 @@ class Config(off_policy.Config):
     """Of a categorical distribution over returns; Bellemare et al. (2017)."""
     value_range: tuple[float, float] = (-10.0, 10.0)
     """Returns of the first and of the last atom."""
-    huber_delta: float | None = 1.0
+    huber_delta: schedules.Scalar | None = 1.0
     """Error from which on the loss is linear; none for the squared error."""
     target_period: int = 500
     """Updates between copies to the target network."""
-    target_tau: float = 1.0
+    target_tau: schedules.Scalar = 1.0
     """How far the target network moves each time."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
     network: NetworkConfig = NetworkConfig(layers=(128, 128))
@@ -135,7 +133,7 @@ class DQN(off_policy.OffPolicy):
         return self._exploration(
             agent_indices,
             action,
-            self.steps,
+            self.time,
             self.generator,
             self.network.allowed(observation),
         )
@@ -198,7 +196,7 @@ class DQN(off_policy.OffPolicy):
         outputs = self.network(items["observation"], noise)
         errors = self.errors(items, outputs)
         if self._config.atoms == 1:
-            errors = huber(errors, self._config.huber_delta)
+            errors = huber(errors, self.now.huber_delta)
         loss = tf.reduce_mean(items["weight"] * tf.reduce_mean(errors, 1))
         values = self.network.chosen(self.expected(outputs), items["action"])
         return loss, {"loss": loss, "value": tf.reduce_mean(values)}
@@ -219,10 +217,11 @@ class DQN(off_policy.OffPolicy):
             items=items,
             seed=seed,
         )
+        self._synchronization.schedule(self.time)
         self._synchronization.step(
             None, self.target_network.trainable_variables, source=self._variables
         )
-        epsilon = schedules.value(self._epsilon, self.steps)
+        epsilon = schedules.value(self._epsilon, self.time)
         epsilon = tf.reduce_mean(tf.cast(epsilon, tf.float32))
         return {**metrics, "epsilon": epsilon}, errors
 
@@ -242,7 +241,7 @@ class DQN(off_policy.OffPolicy):
         }
 
 
-def huber(error: tf.Tensor, delta: float | None) -> tf.Tensor:
+def huber(error: tf.Tensor, delta: float | tf.Tensor | None) -> tf.Tensor:
     """Half the squared error, linear with slope delta beyond it."""
     if delta is None:
         return 0.5 * error**2

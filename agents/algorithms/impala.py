@@ -12,7 +12,7 @@ import tensorflow as tf
 from agents import memories, returns
 from agents.algorithms import actor_critic
 from agents.networks import layers
-from agents.tools import conditional
+from agents.tools import conditional, schedules
 
 
 def _descent() -> dict:
@@ -45,19 +45,19 @@ class Config(actor_critic.Config):
     """As for other algorithms, or `soft_asymmetric`: 5 tanh(r / 5), of which 0.3 if it
     is negative, as in the code of the paper's authors; the paper does not divide r."""
     reward_clip: float = 1.0
-    rho_bar: float = 1.0
+    rho_bar: schedules.Scalar = 1.0
     """Largest importance weight of an error of the values."""
-    c_bar: float = 1.0
+    c_bar: schedules.Scalar = 1.0
     """Largest importance weight of what follows."""
-    rho_pg: float = 1.0
+    rho_pg: schedules.Scalar = 1.0
     """Largest importance weight of an advantage."""
-    vtrace_lambda: float = 1.0
+    vtrace_lambda: schedules.Scalar = 1.0
     """Lower values trust the values more than what happened later."""
     # Objective.
     reduction: str = "sum"
     """Of all parts of the loss, over time and batch alike: `sum` as in the paper, or
     `mean`, for which learning rate, epsilon and clip_norm do not depend on the batch."""
-    entropy_coef: float = 0.01
+    entropy_coef: schedules.Scalar = 0.01
     # Optimization.
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
@@ -85,7 +85,6 @@ class IMPALA(actor_critic.ActorCritic):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Arguments are those of `ActorCritic`."""
         super().__init__(*args, **kwargs)
-        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._version = tf.Variable(  # Updates before each agent acted.
             tf.zeros(self._discounted.shape, tf.int64), trainable=False
         )
@@ -137,18 +136,9 @@ class IMPALA(actor_critic.ActorCritic):
         conditional.when(self.memory.ready(), lambda: self.learn(*self.memory.oldest()))
         self.memory.advance()
 
-    def learn(self, data: Any, mask: tf.Tensor) -> None:
-        """One step of the optimizer on data `[B, T, ...]`."""
-        super().learn(data, mask)
-        self.updates.assign_add(1)
-
     def acting(self) -> list[tf.Variable]:
         """As of all actor-critics, and how many updates that are."""
         return [*super().acting(), self.updates]
-
-    def persistent(self) -> dict[str, Any]:
-        """Everything but the running episodes."""
-        return {**super().persistent(), "updates": self.updates}
 
     def normalized(self, reward: tf.Tensor) -> tf.Tensor:
         """Rewards as they are learned from."""
@@ -183,7 +173,7 @@ class IMPALA(actor_critic.ActorCritic):
         self, items: dict[str, Any], entropy_coef: tf.Tensor | float
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Loss of policy and values on items `[M, T, ...]`, and metrics."""
-        config, head, mask = self._config, self.network.head, items["mask"] > 0.0
+        config, head, mask = self.now, self.network.head, items["mask"] > 0.0
         parameters, value, states = self.network.sequence(
             items["observation"], items["state"], items["first"]
         )

@@ -41,7 +41,7 @@ class Config:
     prioritized: bool = False
     """Sample by temporal difference error; Schaul et al. (2016)."""
     priority_alpha: float = 0.6
-    priority_beta: float | schedules.Schedule = 0.4
+    priority_beta: schedules.Scalar = 0.4
     """Exponent of importance weights."""
     # Optimization.
     jit: bool = True
@@ -201,10 +201,10 @@ class OffPolicy(algorithm.Algorithm):
             self._chosen.scatter_nd_update(agent_indices[:, None], action)
         return self.environment_action(action)
 
-    def policy(
+    def decide(
         self, observation: Any, state: Any, generator: Any = None
     ) -> tuple[Any, Any]:
-        """Best actions; there is no state. See `Algorithm.policy`."""
+        """Best actions; there is no state. See `Algorithm.decide`."""
         del generator
         seen = self.observations(observation)
         rows = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
@@ -240,6 +240,16 @@ class OffPolicy(algorithm.Algorithm):
         self.remembered(tf.size(agent_indices, tf.int64))
 
     @property
+    def time(self) -> schedules.Time:
+        """What hyperparameters may depend on."""
+        return schedules.Time(self.steps, self.updates)
+
+    @property
+    def now(self) -> Any:
+        """The config, with the present values of schedules."""
+        return schedules.Current(self._config, self.time)
+
+    @property
     def start_size(self) -> int:
         """Transitions in the memory before the first update."""
         return self._config.start_size
@@ -264,9 +274,9 @@ class OffPolicy(algorithm.Algorithm):
         return tf.cast(wanted, tf.int64) - self.updates
 
     def acting(self) -> list[tf.Variable]:
-        """Statistics of observations, and steps; subclasses add their networks."""
+        """Statistics of observations, and time; subclasses add their networks."""
         observations = (x.variables for x in self.observations.persistent)
-        return [*itertools.chain(*observations), self.steps]
+        return [*itertools.chain(*observations), self.steps, self.updates]
 
     def persistent(self) -> dict[str, Any]:
         """Everything but the running episodes."""
@@ -299,12 +309,11 @@ class OffPolicy(algorithm.Algorithm):
     def draw(self) -> dict[str, Any]:
         """Draw a batch from the memory; see `Replay.sample`."""
         seed = self.generator.uniform_full_int([2], tf.int32)
-        beta = schedules.value(self._config.priority_beta, self.steps)
-        return self.memory.sample(self._config.batch_size, seed, beta)
+        return self.memory.sample(self._config.batch_size, seed, self.now.priority_beta)
 
     def _schedule(self) -> None:
         for optimizer in self.optimizers:
-            optimizer.schedule(self.steps)
+            optimizer.schedule(self.time)
 
     def _report(self, metrics: dict[str, tf.Tensor], count: tf.Tensor | int) -> None:
         """Count mean metrics of so many updates; raise if they are not finite."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 from agents import memories, optimizers, returns
 from agents.algorithms import actor_critic
 from agents.networks import layers
-from agents.tools import conditional
+from agents.tools import conditional, schedules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Config(actor_critic.Config):
     chunk_length: int = 16
     """Steps that recurrent networks are trained through."""
     # Returns.
-    gae_lambda: float = 0.95
+    gae_lambda: schedules.Scalar = 0.95
     """1 gives Monte-Carlo advantages; lower values trade variance for bias."""
     normalize_advantages: bool = True
     # Optimization.
@@ -152,7 +152,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         advantage = returns.advantage(
             self.normalized(data["reward"]),
             *(value, next_value, ends),
-            *(config.discount, config.gae_lambda),
+            *(self.now.discount, self.now.gae_lambda),
         )
         target = advantage + value
         if config.normalize_advantages:
@@ -228,7 +228,7 @@ class PolicyGradient(actor_critic.ActorCritic):
             items = {**items, "present": (parameters, value)}
             loss, metrics = policy_loss(items)
             value_loss, value_metrics = self.value_loss(items)
-            return loss + self._config.value_coef * value_loss, metrics | value_metrics
+            return loss + self.now.value_coef * value_loss, metrics | value_metrics
 
         separate = {"policy": policy_loss, "value": self.value_loss}
         separate = {name: learning(loss) for name, loss in separate.items()}

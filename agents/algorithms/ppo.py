@@ -19,21 +19,21 @@ class Config(policy_gradient.Config):
     """Hyperparameters of PPO; the defaults are those of the TensorFlow Agents paper."""
 
     type: str = "ppo"
-    discount: float = 0.995
-    gae_lambda: float = 1.0
+    discount: schedules.Scalar = 0.995
+    gae_lambda: schedules.Scalar = 1.0
     normalize_rewards: str = "reward"
     # Objective.
     objective: str = "kl"
     """`kl`: adaptive penalty; `clip`: clipped importance ratio."""
-    kl_target: float = 0.01
+    kl_target: schedules.Scalar = 0.01
     """Aimed KL divergence per update, in nats; the penalty adapts to it."""
-    kl_cutoff_factor: float = 2.0
-    kl_cutoff_coef: float = 1000.0
+    kl_cutoff_factor: schedules.Scalar = 2.0
+    kl_cutoff_coef: schedules.Scalar = 1000.0
     """Weight of the squared KL divergence beyond `kl_cutoff_factor` targets."""
     kl_penalty: float = 1.0
     """Initial weight of the KL divergence."""
-    clip: float = 0.2
-    value_clip: float | None = None
+    clip: schedules.Scalar = 0.2
+    value_clip: schedules.Scalar | None = None
     """Largest change of values per update, in units of normalized returns."""
     # Optimization by Adam, unless there are other optimizers.
     epochs: int = 25
@@ -42,11 +42,11 @@ class Config(policy_gradient.Config):
     block_size: int = 1000
     """Steps of the whole batch that are computed at a time. The KL cut-off looks at
     each block, as it does at each episode in the paper."""
-    learning_rate: float | schedules.Schedule = 1e-4
-    value_learning_rate: float | schedules.Schedule | None = 1e-3
+    learning_rate: schedules.Scalar = 1e-4
+    value_learning_rate: schedules.Scalar | None = 1e-3
     """None for that of the policy."""
     adam_epsilon: float = 1e-7
-    clip_norm: float | None = None
+    clip_norm: schedules.Scalar | None = None
     """Largest global norm of the gradients of policy and of value."""
 
     def __post_init__(self) -> None:
@@ -69,11 +69,11 @@ class Config(policy_gradient.Config):
         return optimizers.Plus(policy=policy, value=value), True
 
     @property
-    def _value_rate(self) -> float | schedules.Schedule:
+    def _value_rate(self) -> schedules.Scalar:
         rate = self.value_learning_rate
         return self.learning_rate if rate is None else rate
 
-    def _adam(self, learning_rate: float | schedules.Schedule) -> optimizers.Gradient:
+    def _adam(self, learning_rate: schedules.Scalar) -> optimizers.Gradient:
         whole = self.minibatch_size is None and not self.compiled
         return optimizers.Gradient(
             "adam",
@@ -116,7 +116,7 @@ class PPO(policy_gradient.PolicyGradient):
         self, items: dict[str, Any], entropy_coef: tf.Tensor | float
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Loss of the policy on items `[M, L, ...]` and its metrics."""
-        config, mask = self._config, items["mask"]
+        config, mask = self.now, items["mask"]
         old, new = self.policies(items)
         ratio = policy_gradient.importance(old, new, items)
         gain = ratio * items["advantage"]
@@ -139,7 +139,7 @@ class PPO(policy_gradient.PolicyGradient):
         self, items: dict[str, Any]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Half the squared error of the values to the returns, and its metric."""
-        limit = self._config.value_clip
+        limit = self.now.value_clip
         if limit is None:
             return super().value_loss(items)
         value = self.values(items)
@@ -151,7 +151,7 @@ class PPO(policy_gradient.PolicyGradient):
 
     def adapt(self, metrics: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adapt the weight of the KL divergence towards its target."""
-        kl, target = metrics["kl"], self._config.kl_target
+        kl, target = metrics["kl"], self.now.kl_target
         factor = tf.where(kl > 1.3 * target, 1.5, 1.0)
         factor = tf.where(kl < 0.7 * target, 1.0 / 1.5, factor)
         if self._config.objective == "kl":

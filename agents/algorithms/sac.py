@@ -15,7 +15,7 @@ import tensorflow as tf
 from agents import optimizers
 from agents.algorithms import off_policy
 from agents.networks import distributions, layers, soft_actor_critic
-from agents.tools import placement, spaces
+from agents.tools import placement, schedules, spaces
 
 
 def _descent() -> dict:
@@ -29,9 +29,9 @@ class Config(off_policy.Config):
     OPTIMIZERS = ("critic_optimizer", "optimizer", "temperature_optimizer")
 
     type: str = "sac"
-    tau: float = 0.005
+    tau: schedules.Scalar = 0.005
     """How far the target critics move after every update."""
-    target_entropy: float | None = None
+    target_entropy: schedules.Scalar | None = None
     """In nats; none for minus the number of action dimensions, or, with discrete
     actions, 0.5 log n."""
     initial_temperature: float = 1.0
@@ -93,9 +93,7 @@ class SAC(off_policy.OffPolicy):
             )
             temperature = math.log(config.initial_temperature)
             self.log_temperature = keras.Variable(temperature)
-        self._target_entropy = (
-            entropy if config.target_entropy is None else config.target_entropy
-        )
+        self._target_entropy = entropy
         parts = self.optimizers = config.create_optimizers()
         self._critic_optimizer, self._optimizer, self._temperature_optimizer = parts
         self._critic_optimizer.build(self.critics.trainable_variables)
@@ -107,12 +105,12 @@ class SAC(off_policy.OffPolicy):
 
     stochastic = True
 
-    def policy(
+    def decide(
         self, observation: Any, state: Any, generator: Any = None
     ) -> tuple[Any, Any]:
-        """Modes of the distributions of actions, or samples; see `Algorithm.policy`."""
+        """Modes of the distributions of actions, or samples; see `Algorithm.decide`."""
         if generator is None:
-            return super().policy(observation, state)
+            return super().decide(observation, state)
         distribution = self.distribution(self.observations(observation))
         action = self._squash(distribution.sample(generator))
         return self.environment_action(action), state
@@ -222,7 +220,10 @@ class SAC(off_policy.OffPolicy):
             self.policy.trainable_variables,
             **options,
         )
-        excess = metrics["entropy"] - self._target_entropy
+        target = self.now.target_entropy
+        excess = metrics["entropy"] - (
+            self._target_entropy if target is None else target
+        )
 
         def temperature_loss(_):
             return self.log_temperature.value * excess, {}
@@ -230,6 +231,7 @@ class SAC(off_policy.OffPolicy):
         self._temperature_optimizer.step(
             temperature_loss, [self.log_temperature], **options
         )
+        self._synchronization.schedule(self.time)
         self._synchronization.step(
             None, self.target_critics.trainable_variables, source=critics
         )

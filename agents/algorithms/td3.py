@@ -27,14 +27,14 @@ class Config(off_policy.Config):
     OPTIMIZERS = ("critic_optimizer", "optimizer")
 
     type: str = "td3"
-    tau: float = 0.005
+    tau: schedules.Scalar = 0.005
     """How far the target networks move after every update of the policy."""
     noise: str = "gaussian"
     """Of exploration: `gaussian`, or `ornstein_uhlenbeck`, correlated in time."""
-    noise_std: float | schedules.Schedule = 0.1
-    target_noise: float = 0.2
+    noise_std: schedules.Scalar = 0.1
+    target_noise: schedules.Scalar = 0.2
     """Deviation of the next actions that targets are averaged over."""
-    target_noise_clip: float = 0.5
+    target_noise_clip: schedules.Scalar = 0.5
     policy_delay: int = 2
     """Updates of the critics per update of the policy."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
@@ -114,7 +114,7 @@ class TD3(off_policy.OffPolicy):
         action = tf.tanh(self.policy(observation))
         if not training:
             return action
-        action = self._exploration(agent_indices, action, self.steps, self.generator)
+        action = self._exploration(agent_indices, action, self.time, self.generator)
         random = self.generator.uniform(tf.shape(action), -1.0, 1.0)
         return tf.where(self.steps < self._config.start_size, random, action)
 
@@ -124,7 +124,7 @@ class TD3(off_policy.OffPolicy):
 
     def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns `[B]`, of next actions with some noise; algorithm 1."""
-        config, following = self._config, items["next_observation"]
+        config, following = self.now, items["next_observation"]
         action = tf.tanh(self.target_policy(following))
         limit = config.target_noise_clip
         noise = config.target_noise * self.generator.normal(tf.shape(action))
@@ -175,6 +175,7 @@ class TD3(off_policy.OffPolicy):
                 self.target_policy.trainable_variables
                 + self.target_critics.trainable_variables
             )
+            self._synchronization.schedule(self.time)
             self._synchronization.step(None, targets, source=policy + critics)
             return loss["policy_loss"]
 

@@ -1,5 +1,7 @@
 """Descent without derivatives, by random perturbations."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -21,7 +23,7 @@ class Evolutionary(optimizer_.Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | schedules.Schedule = 1e-2,
+        learning_rate: schedules.Scalar = 1e-2,
         num_samples: int = 32,
         std: float = 0.02,
         batch_size: int | None = None,
@@ -30,7 +32,7 @@ class Evolutionary(optimizer_.Optimizer):
         """Choose how to sample, and what to do with the estimate.
 
         Args:
-          learning_rate: Number, or schedule over environment steps.
+          learning_rate: Number or schedule.
           num_samples: Pairs of perturbations per step.
           std: Standard deviation of the perturbations.
           batch_size: Samples to evaluate at the same time, none for all.
@@ -52,8 +54,8 @@ class Evolutionary(optimizer_.Optimizer):
             )
         self._descent.build(variables)
 
-    def schedule(self, steps: tf.Tensor) -> None:
-        self._descent.schedule(steps)
+    def schedule(self, time: Any) -> None:
+        self._descent.schedule(time)
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items, seed = functions.get("items"), functions["seed"]

@@ -30,8 +30,8 @@ class Gradient(optimizer_.Optimizer):
     def __init__(
         self,
         optimizer: str | keras.optimizers.Optimizer = "adam",
-        learning_rate: float | schedules.Schedule = 1e-3,
-        clip_norm: float | None = None,
+        learning_rate: schedules.Scalar = 1e-3,
+        clip_norm: schedules.Scalar | None = None,
         block: int | None = None,
         **options: Any,
     ) -> None:
@@ -39,7 +39,7 @@ class Gradient(optimizer_.Optimizer):
 
         Args:
           optimizer: Name of a Keras optimizer, or one.
-          learning_rate: Number, or schedule over environment steps.
+          learning_rate: Number or schedule.
           clip_norm: Largest global norm of the gradients.
           block: Evaluate the loss on so many items at a time and add up. The loss is
             then the mean of those of the blocks, weighted by their valid steps, which
@@ -57,7 +57,7 @@ class Gradient(optimizer_.Optimizer):
         self._made = not callable(optimizer)
         self._create = (lambda: optimizer) if self._made else optimizer
         self._learning_rate = learning_rate
-        self._clip_norm = clip_norm
+        self._clip_norm = schedules.Held(clip_norm or None)
         self._block = block
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -72,10 +72,11 @@ class Gradient(optimizer_.Optimizer):
             self.optimizer.build(variables)
         if copies > 1:  # Or Keras adds up what is the same in every replica.
             self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
-        self.schedule(tf.constant(0, tf.int64))
+        self.schedule(schedules.Time(0, 0))
 
-    def schedule(self, steps: tf.Tensor) -> None:
-        rate = schedules.value(self._learning_rate, steps)
+    def schedule(self, time: Any) -> None:
+        self._clip_norm.update(time)
+        rate = schedules.value(self._learning_rate, time)
         self.optimizer.learning_rate.assign(tf.cast(rate, tf.float32))
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
@@ -89,8 +90,9 @@ class Gradient(optimizer_.Optimizer):
     def apply(self, gradients, variables) -> optimizer_.Metrics:
         """Move the variables by given gradients; returns `metric_names` only."""
         norm = tf.linalg.global_norm(gradients)
-        if self._clip_norm:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._clip_norm, norm)
+        limit = self._clip_norm.value
+        if limit is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, limit, norm)
         pairs = list(zip(gradients, variables, strict=True))
         replicas.run(lambda: self.optimizer.apply_gradients(pairs), variables)
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)

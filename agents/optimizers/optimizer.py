@@ -35,8 +35,8 @@ class Optimizer(tf.Module):
     def build(self, variables: Any) -> None:
         """Create what is remembered between steps on these variables."""
 
-    def schedule(self, steps: tf.Tensor) -> None:
-        """Set what depends on the number of environment steps so far."""
+    def schedule(self, time: Any) -> None:
+        """Set what depends on `schedules.Time`, or on environment steps."""
 
     def step(self, loss_fn: Loss, variables: Any, **functions: Any) -> Metrics:
         """Move the variables once.
@@ -73,8 +73,8 @@ class Wrapper(Optimizer):
     def build(self, variables: Any) -> None:
         self.optimizer.build(variables)
 
-    def schedule(self, steps: tf.Tensor) -> None:
-        self.optimizer.schedule(steps)
+    def schedule(self, time: Any) -> None:
+        self.optimizer.schedule(time)
 
 
 def gradient(

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import tensorflow as tf
-
 from agents.optimizers import optimizer as optimizer_
 
 
@@ -28,9 +26,9 @@ class Plus(optimizer_.Optimizer):
         for part, optimizer in self._parts.items():
             optimizer.build(variables[part])
 
-    def schedule(self, steps: tf.Tensor) -> None:
+    def schedule(self, time: Any) -> None:
         for optimizer in self._parts.values():
-            optimizer.schedule(steps)
+            optimizer.schedule(time)
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         result = {}

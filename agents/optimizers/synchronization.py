@@ -1,8 +1,11 @@
 """Variables that follow others."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
+from agents.tools import schedules
 
 
 class Synchronization(optimizer_.Optimizer):
@@ -15,23 +18,26 @@ class Synchronization(optimizer_.Optimizer):
 
     needs = frozenset({"source"})
 
-    def __init__(self, period: int = 1, tau: float = 1.0) -> None:
+    def __init__(self, period: int = 1, tau: schedules.Scalar = 1.0) -> None:
         """Choose how often and how far."""
         super().__init__()
-        if period < 1 or not 0 < tau <= 1:
+        if period < 1 or not all(0 < x <= 1 for x in schedules.ends(tau)):
             raise ValueError(
                 f"period must be positive and tau in (0, 1], got {period} and {tau}."
             )
-        self._period, self._tau = period, tau
+        self._period, self._tau = period, schedules.Held(tau)
         self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
 
+    def schedule(self, time: Any) -> None:
+        self._tau.update(time)
+
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
-        count = self._count.assign_add(1)
+        count, tau = self._count.assign_add(1), self._tau.value
         due = tf.equal(count % self._period, 0)
         for variable, source in zip(variables, functions["source"], strict=True):
             new = tf.convert_to_tensor(source)
-            if self._tau < 1:
-                new = self._tau * new + (1.0 - self._tau) * variable.value
+            if not (isinstance(tau, float) and tau == 1.0):
+                new = tau * new + (1.0 - tau) * variable.value
             if self._period > 1:
                 new = tf.where(due, new, variable.value)
             variable.assign(new)

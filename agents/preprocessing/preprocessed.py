@@ -128,10 +128,10 @@ class _Preprocessed:
         seen = rows.gather(self._seen, agent_indices)
         super().experience(agent_indices, seen, *following, next_seen)
 
-    def policy(self, observation, state, generator=None):
+    def decide(self, observation, state, generator=None):
         stages, inner = state
         seen, stages = self.preprocessing(observation, stages)
-        action, inner = super().policy(seen, inner, generator)
+        action, inner = super().decide(seen, inner, generator)
         return action, (stages, inner)
 
     def initial_state(self, size):

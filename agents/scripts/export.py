@@ -59,7 +59,7 @@ class Policy:
         observation_space: gymnasium.Space,
         action_space: gymnasium.Space,
     ) -> None:
-        """Take the functions `policy` and `initial_state` of an algorithm."""
+        """Take the functions `decide` and `initial_state` of an algorithm."""
         import tensorflow as tf
 
         self._algorithm = algorithm
@@ -88,7 +88,7 @@ class Policy:
         state = [x for name, x in inputs.items() if name.startswith("state_")]
         observation = spaces.unflatten(self._observation, leaves)
         state = tf.nest.pack_sequence_as(self._state, state)
-        action, state = self._algorithm.policy(observation, state, generator)
+        action, state = self._algorithm.decide(observation, state, generator)
         outputs = dict(
             zip(_names("action", self._action), spaces.flatten(action), strict=True)
         )
@@ -165,6 +165,7 @@ class Policy:
             raise runs.RunError(
                 "format onnx needs tf2onnx; install it by pip install 'agents[onnx]'."
             ) from error
+        tf2onnx.logging.set_level("CRITICAL")  # What matters is raised.
         convert = tf2onnx.convert.from_function
         signature = list(self.inputs.values())
         path = directory / "policy.onnx"

@@ -30,7 +30,7 @@ class Algorithm(tf.Module):
       metrics: `Metrics` updated while training; reported and reset by the loop.
       batch_steps: Training phases last a multiple of this many batch steps, so that
         no data is left over.
-      stochastic: Whether the policy has probabilities, by which `policy` can sample.
+      stochastic: Whether the policy has probabilities, by which `decide` can sample.
       paused: None, or a function that tells after every step whether `simulate` is to
         return before its time; see `train`.
     """
@@ -73,7 +73,7 @@ class Algorithm(tf.Module):
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
         """Learn that these rows are over; a good moment to train."""
 
-    def policy(
+    def decide(
         self,
         observation: Any,
         state: Any,

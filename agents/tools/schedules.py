@@ -1,6 +1,7 @@
-"""Hyperparameters that change with the number of environment steps."""
+"""Hyperparameters that change in training."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,15 +11,21 @@ class Schedule:
     `{type: linear, from: 3e-4, to: 0, over: 1e6}`. Types are `linear`, `cosine`,
     `exponential` (needs both ends positive) and `polynomial`, where the distance to the
     end falls with the `power` of the remaining steps. Afterwards the value stays.
-    `{type: constant, from: 3e-4}` does not move.
+    `{type: constant, from: 3e-4}` does not move, and
+    `{type: piecewise, values: [0.1, 0.01], boundaries: [5e5]}` jumps at boundaries.
+    Steps are environment steps, or with `unit: updates` updates of the algorithm.
     """
 
     type: str
-    start: float
+    start: float | None = None
     end: float | None = None
     over: float | None = None
-    """Environment steps until the end is reached."""
+    """Steps until the end is reached."""
     power: float = 1.0
+    unit: str = "steps"
+    values: tuple[float, ...] = ()
+    boundaries: tuple[float, ...] = ()
+    """Steps from which on the next one of the values holds."""
 
     KEYS = {
         "type": "type",
@@ -26,18 +33,43 @@ class Schedule:
         "to": "end",
         "over": "over",
         "power": "power",
+        "unit": "unit",
+        "values": "values",
+        "boundaries": "boundaries",
     }
-    TYPES = ("constant", "linear", "polynomial", "cosine", "exponential")
+    TYPES = ("constant", "linear", "polynomial", "cosine", "exponential", "piecewise")
+    UNITS = ("steps", "updates")
 
     def __post_init__(self) -> None:
         if self.type not in self.TYPES:
             raise ValueError(f"Schedule type {self.type!r} is not one of {self.TYPES}.")
+        if self.unit not in self.UNITS:
+            raise ValueError(f"Schedule unit {self.unit!r} is not one of {self.UNITS}.")
         if self.type != "polynomial" and self.power != 1.0:
             raise ValueError(f"Only a polynomial schedule has a power: {self}.")
-        if self.type == "constant":
+        if self.type == "piecewise":
+            self._check_pieces()
+        elif self.values or self.boundaries:
+            raise ValueError(f"Only a piecewise schedule has values: {self}.")
+        elif self.start is None:
+            raise ValueError(f"A schedule takes a number to start from: {self}.")
+        elif self.type == "constant":
             if (self.end, self.over) != (None, None):
                 raise ValueError(f"A constant schedule has no end: {self}.")
-            return
+        else:
+            self._check_motion()
+
+    def _check_pieces(self) -> None:
+        if (self.start, self.end, self.over) != (None, None, None):
+            raise ValueError(f"A piecewise schedule has only values: {self}.")
+        ordered = tuple(sorted(set(self.boundaries)))
+        if len(self.values) != len(ordered) + 1 or ordered != self.boundaries:
+            raise ValueError(
+                "A piecewise schedule takes increasing boundaries and one value more "
+                f"than those: {self}."
+            )
+
+    def _check_motion(self) -> None:
         if self.end is None or self.over is None:
             raise ValueError(f"A schedule takes an end and a number of steps: {self}.")
         if self.over <= 0:
@@ -49,7 +81,9 @@ class Schedule:
 
     @classmethod
     def needed(cls, kind: str) -> tuple[str, ...]:
-        """Keys that a config file must hold for a type; `power` is optional."""
+        """Keys that a config file must hold for a type; others are optional."""
+        if kind == "piecewise":
+            return ("type", "values", "boundaries")
         moves = kind in cls.TYPES and kind != "constant"
         return ("type", "from") + (("to", "over") if moves else ())
 
@@ -58,18 +92,51 @@ class Schedule:
         keys = [*self.needed(self.type)]
         if self.type == "polynomial":
             keys.append("power")
-        return {key: getattr(self, self.KEYS[key]) for key in keys}
+        if self.unit != "steps":
+            keys.append("unit")
+        found = {key: getattr(self, self.KEYS[key]) for key in keys}
+        return {k: list(x) if isinstance(x, tuple) else x for k, x in found.items()}
 
 
-def value(schedule: "float | Schedule", step):
-    """Value at an environment step, a float32 tensor (or float for a number)."""
+Scalar = float | Schedule
+"""Hyperparameter that may change."""
+
+
+def ends(value: Any) -> tuple[float, ...]:
+    """Numbers between which all values of a schedule, or number, are."""
+    if not isinstance(value, Schedule):
+        return (value,)
+    both = value.values or (value.start, value.end)
+    return tuple(x for x in both if x is not None)
+
+
+class Time(NamedTuple):
+    """What schedules depend on: environment steps and updates so far, int64."""
+
+    steps: Any
+    updates: Any
+
+
+def value(schedule: Any, time: Any) -> Any:
+    """Value at a time, a float32 tensor; what is no schedule stays as it is.
+
+    Args:
+      schedule: Number or schedule.
+      time: `Time`, or environment steps, which do for schedules over these.
+    """
     if not isinstance(schedule, Schedule):
         return schedule
     import tensorflow as tf
 
+    if not isinstance(time, Time):
+        time = Time(time, None)
+    step = tf.cast(getattr(time, schedule.unit), tf.float32)
     if schedule.type == "constant":
         return tf.constant(schedule.start, tf.float32)
-    done = tf.minimum(tf.cast(step, tf.float32) / schedule.over, 1.0)
+    if schedule.type == "piecewise":
+        passed = tf.reduce_sum(tf.cast(step >= schedule.boundaries, tf.int32))
+        return tf.gather(tf.constant(schedule.values, tf.float32), passed)
+    done = tf.minimum(step / schedule.over, 1.0)
     if schedule.type == "exponential":
         return schedule.start * tf.pow(schedule.end / schedule.start, done)
     if schedule.type == "cosine":
@@ -77,3 +144,33 @@ def value(schedule: "float | Schedule", step):
     if schedule.type == "polynomial":
         done = 1.0 - tf.pow(1.0 - done, schedule.power)
     return schedule.start + (schedule.end - schedule.start) * done
+
+
+class Current:
+    """A config whose schedules are their present values; all else is as it is."""
+
+    def __init__(self, config: Any, time: Time) -> None:
+        self._config, self._time = config, time
+
+    def __getattr__(self, name: str) -> Any:
+        return value(getattr(self._config, name), self._time)
+
+
+class Held:
+    """A hyperparameter of what does not know the time; `update` tells it.
+
+    Attributes:
+      value: Number, or for schedules a variable.
+    """
+
+    def __init__(self, schedule: Any) -> None:
+        self._schedule = self.value = schedule
+        if isinstance(schedule, Schedule):
+            import tensorflow as tf
+
+            self.value = tf.Variable(value(schedule, Time(0, 0)), trainable=False)
+
+    def update(self, time: Any) -> None:
+        """Assign the value at a time."""
+        if self.value is not self._schedule:
+            self.value.assign(value(self._schedule, time))

@@ -1,0 +1,220 @@
+"""Policies that run elsewhere do there what they do here."""
+
+import pathlib
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import agent as agent_
+from agents.scripts import export, runs
+
+NESTED = gs.Dict(
+    {"image": gs.Box(0, 255, (8, 8, 3), np.uint8), "x": gs.Box(-1, 1, (3,))}
+)
+ACTIONS = gs.Dict({"fire": gs.Discrete(3, start=1), "turn": gs.Box(-1, 2, (2,))})
+BOX = gs.Box(-2, 1, (2,))
+UNROLLS = {"memory": "unrolls", "unroll_length": 16, "jit": False}
+REPLAY = {"start_size": 8, "batch_size": 8, "jit": False, "network": [8]}
+KINDS = {
+    "nested": (
+        NESTED,
+        ACTIONS,
+        {
+            "algorithm": {
+                "type": "ppo",
+                **UNROLLS,
+                "network": {
+                    "convolutions": [[4, 3, 2]],
+                    "layers": [8, {"type": "lstm", "units": 5}],
+                },
+            },
+            "preprocessing": {
+                "image": ["grayscale"],
+                "x": ["normalize", {"type": "sequence", "length": 2}],
+            },
+        },
+    ),
+    "dqn": (
+        NESTED["x"],
+        gs.Discrete(3),
+        {"type": "dqn", **REPLAY, "dueling": True, "atoms": 5, "noisy_std": 0.5},
+    ),
+    "sac": (
+        NESTED["x"],
+        BOX,
+        {"type": "sac", **REPLAY, "normalize_observations": True},
+    ),
+    "td3": (NESTED["x"], BOX, {"type": "td3", **REPLAY}),
+    "beta": (
+        NESTED["x"],
+        BOX,
+        {"type": "a2c", **UNROLLS, "network": {"continuous": "beta"}},
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def agent(request):
+    """Agent that has learned a little, so that its statistics are not trivial."""
+    observations, actions, config = KINDS[request.param]
+    made = agent_.Agent.create(config, observations, actions)
+    observations.seed(0)
+    for step in range(33):
+        made.act(observations.sample())
+        made.observe(1.0, step % 7 == 6)
+    return made
+
+
+def steps(agent, size, count=3):
+    """Inputs and outputs of the policy for some steps of episodes."""
+    policy = export.Policy(agent.algorithm, agent.observation_space, agent.action_space)
+    space = gymnasium.vector.utils.batch_space(agent.observation_space, size)
+    space.seed(size)
+    state = tf.nest.flatten(agent.algorithm.initial_state(size))
+    result = []
+    for _ in range(count):
+        seen = space.sample()
+        seen = seen if isinstance(seen, dict) else {"": seen}
+        inputs = {f"observation_{k}".strip("_"): v for k, v in seen.items()}
+        inputs |= {f"state_{i}": np.asarray(x) for i, x in enumerate(state)}
+        outputs = policy.act(**{k: tf.constant(v) for k, v in inputs.items()})
+        state = [v for k, v in outputs.items() if k.startswith("next_state_")]
+        result.append((inputs, {k: v.numpy() for k, v in outputs.items()}))
+    return result
+
+
+def compare(agent, call):
+    """Let a function do the same steps."""
+    for size in (1, 3, 17):
+        for inputs, expected in steps(agent, size):
+            outputs = call(inputs)
+            assert set(outputs) == set(expected)
+            for name, value in expected.items():
+                np.testing.assert_allclose(outputs[name], value, atol=1e-5)
+
+
+def test_policy_is_that_of_the_agent(agent):
+    space = agent.observation_space
+    (inputs, expected), *_ = steps(agent, 1)
+    seen = {k.removeprefix("observation_"): v[0] for k, v in inputs.items()}
+    observation = {k: seen[k] for k in space} if isinstance(space, gs.Dict) else None
+    observation = seen["observation"] if observation is None else observation
+    agent.reset()
+    action = agent.act(observation, independent=True)
+    parts = action if isinstance(action, dict) else {"": action}
+    for name, value in parts.items():
+        name = f"action_{name}".strip("_")
+        np.testing.assert_allclose(expected[name][0], value, atol=1e-6)
+
+
+def test_saved_model(agent, tmp_path):
+    agent.export(tmp_path / "policy")
+    loaded = tf.saved_model.load(str(tmp_path / "policy"))
+    call = loaded.signatures["serving_default"]
+    compare(
+        agent, lambda inputs: call(**{k: tf.constant(v) for k, v in inputs.items()})
+    )
+    assert ("sample" in loaded.signatures) == agent.algorithm.stochastic
+    state = tf.nest.flatten(agent.algorithm.initial_state(4))
+    assert ("initial_state" in loaded.signatures) == bool(state)
+    if state:
+        begun = loaded.signatures["initial_state"](tf.constant(4))
+        for index, value in enumerate(state):
+            np.testing.assert_array_equal(begun[f"state_{index}"], value)
+    if agent.algorithm.stochastic:
+        inputs, _ = steps(agent, 17, 1)[0]
+        inputs = {k: tf.constant(v) for k, v in inputs.items()}
+        sample = loaded.signatures["sample"]
+        first, again, other = (
+            sample(seed=tf.constant(seed), **inputs)
+            for seed in ([1, 2], [1, 2], [1, 3])
+        )
+        for name in first:
+            np.testing.assert_array_equal(first[name], again[name])
+        assert any(not np.array_equal(first[name], other[name]) for name in first)
+
+
+def test_onnx(agent, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    agent.export(tmp_path / "policy", "onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy" / "policy.onnx"))
+    names = [x.name for x in session.get_outputs()]
+    compare(agent, lambda x: dict(zip(names, session.run(None, x), strict=True)))
+
+
+def test_litert(agent, tmp_path):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    agent.export(tmp_path / "policy", "litert")
+    path = str(tmp_path / "policy" / "policy.tflite")
+    runner = interpreter.Interpreter(path).get_signature_runner()
+    compare(agent, lambda inputs: runner(**inputs))
+
+
+def test_command_writes_a_policy_for_tensorflow_alone(trained, run, tmp_path):
+    out = tmp_path / "policy"
+    code, output, errors = run("export", "--logdir", trained[0], "--outdir", out)
+    assert (code, errors) == (0, "")
+    assert output == f"Wrote {out}; {out / 'card.md'} says what it is.\n"
+    card = (out / "card.md").read_text()
+    for text in (
+        "ppo",
+        "CartPole-v1",
+        "512 environment steps",
+        "`observation`: float32",
+    ):
+        assert text in card
+    program = f"""
+import sys, tensorflow as tf
+policy = tf.saved_model.load({str(out)!r}).signatures["serving_default"]
+action = policy(observation=tf.zeros([3, 4]))["action"].numpy()
+assert action.shape == (3,) and set(action) <= {{0, 1}}
+assert not {{"agents", "gymnasium", "keras"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+    command = pathlib.Path(sys.executable).parent / "saved_model_cli"
+    arguments = ["run", "--dir", out, "--tag_set", "serve"]
+    arguments += ["--signature_def", "serving_default"]
+    arguments += ["--input_exprs", "observation=np.zeros([2, 4], np.float32)"]
+    shown = subprocess.run(
+        [command, *arguments], check=True, capture_output=True, text=True
+    ).stdout
+    assert "Result for output key action" in shown
+
+
+def test_bad_input(trained, call, tmp_path, monkeypatch):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    arguments = ["--logdir", trained[0], "--outdir"]
+    code, _, errors = call(export, *arguments, tmp_path / "full")
+    assert code == 2
+    assert errors.endswith("full is not empty; give a new directory.\n")
+    code, _, errors = call(export, "--logdir", tmp_path, "--outdir", tmp_path / "new")
+    assert code == 2
+    assert "is not a run directory" in errors
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    code, _, errors = call(export, *arguments, tmp_path / "onnx", "--format", "onnx")
+    assert code == 2
+    assert "pip install 'agents[onnx]'" in errors
+    assert not list((tmp_path / "onnx").iterdir())
+
+
+def test_what_a_format_cannot_express_is_one_line(tmp_path):
+    """Audio is among what ONNX has no operation for."""
+    config = {
+        "algorithm": {"type": "a2c", **UNROLLS},
+        "preprocessing": [{"type": "function", "path": f"{__name__}:strings"}],
+    }
+    made = agent_.Agent.create(config, gs.Box(-1, 1, (3,)), gs.Discrete(2))
+    with pytest.raises(runs.RunError, match="onnx cannot express this policy") as error:
+        made.export(tmp_path / "policy", "onnx")
+    assert "\n" not in str(error.value)
+
+
+def strings(value):
+    """By way of text."""
+    return tf.strings.to_number(tf.strings.as_string(value))
