@@ -228,7 +228,7 @@ def _row_values(algorithm: Any, rows: list[int]) -> dict[str, np.ndarray]:
     """What variables with one entry for each agent hold for rows."""
     found = _variables({"algorithm": algorithm})
     return {
-        name: np.array(variable)[rows]
+        name: variable.numpy()[rows]
         for name, variable in found.items()
         if variable.shape.rank and variable.shape[0] == NUM_AGENTS
     }
@@ -320,7 +320,8 @@ def _check_checkpoint(
             checkpoints.save(0, algorithm.persistent(), {})
             checkpoints.restore(restored.persistent())
         except ValueError as error:
-            conformance.require(False, CHECKPOINT, "persistent()", "one", error)
+            line = conformance.first_line(error)
+            conformance.fail(CHECKPOINT, "persistent()", "what fits itself", line)
     conformance.require_same(CHECKPOINT, "persistent()", saved, _values(restored))
     both, evaluations, trainings = (algorithm, restored), [], []
     for each in both:
@@ -355,7 +356,8 @@ def _values(
     if not memory:
         tree.pop(checkpoint.MEMORY, None)
     found = _variables(tree)
-    return {k: np.array(x) for k, x in found.items() if x.trainable or not trainable}
+    chosen = {k: x for k, x in found.items() if x.trainable or not trainable}
+    return {name: variable.numpy().copy() for name, variable in chosen.items()}
 
 
 def _variables(node: Any, path: str = "") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What every component must do: in graphs, for any size, and with checkpoints."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -20,9 +20,15 @@ STATE = "All that methods change is in variables"
 
 
 class Time(NamedTuple):
-    """Argument `[B, T, ...]`: elements of a space at T steps."""
+    """Argument `[B, T, ...]`: elements of a space at T steps.
+
+    Attributes:
+      space: Of one element.
+      length: T, if the method must know it to be traced.
+    """
 
     space: gymnasium.Space
+    length: int | None = None
 
 
 class Rows(NamedTuple):
@@ -66,7 +72,8 @@ def check_component(
     perturbed and restored.
 
     Args:
-      component: A `tf.Module`, or a Keras layer that is built.
+      component: A `tf.Module`, or a Keras layer that is built, or anything whose
+        methods use no variables, for example a module of functions.
       calls: How to call its methods, by name; `__call__` is one.
       sizes: Of batches, `B`; arguments that are rows limit it.
       lengths: Of sequences, `T`, which take turns.
@@ -116,9 +123,8 @@ class _Method:
         try:
             return list(self.graph.get_concrete_function().graph.variables)
         except Exception as error:
-            line = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-            conformance.require(False, UNKNOWN_SIZES, self.name, "a graph", line)
-            raise  # Never reached.
+            line = conformance.first_line(error)
+            conformance.fail(UNKNOWN_SIZES, self.name, "a graph", line)
 
     def draw(self, seed: int, size: int, length: int) -> list[Any]:
         """Random values of the arguments that are sampled."""
@@ -136,16 +142,11 @@ class _Method:
 
     def require_leading(self, values: list[Any], result: Any) -> None:
         """Raise ConformanceError unless results have the dimensions of arguments."""
-        known = [tf.nest.flatten(x)[0].shape for x in values]
-        longest = max(
-            (
-                shape[: 2 if isinstance(x, Time) else 1]
-                for x, shape in zip(self._call.sampled, known, strict=True)
-            ),
-            key=len,
-            default=[],
-        )
-        expected = list(longest)[: self._call.leading]
+        shapes = [
+            tf.nest.flatten(value)[0].shape[: 2 if isinstance(x, Time) else 1]
+            for x, value in zip(self._call.sampled, values, strict=True)
+        ]
+        expected = list(max(shapes, key=len, default=[]))[: self._call.leading]
         for path, leaf in conformance.leaves(result).items():
             got = list(leaf.shape[: self._call.leading])
             where = f"{self.name} {path}".strip()
@@ -180,22 +181,28 @@ def _check_checkpoint(
     draws = [method.draw(len(methods) + 9, size, length) for method in methods]
     constants = [x for method in methods for x in method.constants()]
     saved = {"component": component, "arguments": dict(enumerate(constants))}
+    saved = saved if variables else {}  # Functions need not be trackable.
     before = _values(variables)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = checkpoint.Checkpoints(folder)
-        try:
-            checkpoints.save(0, saved, {})
-            results = [_copies(x(y)) for x, y in zip(methods, draws, strict=True)]
-            for variable in variables:
-                variable.assign(_perturbed(variable))
-            checkpoints.restore(saved)
-        except ValueError as error:
-            name = type(component).__name__
-            conformance.require(False, CHECKPOINT, name, "a checkpoint", error)
+        _require_works(component, checkpoints.save, 0, saved, {})
+        results = [_copies(x(y)) for x, y in zip(methods, draws, strict=True)]
+        for variable in variables:
+            variable.assign(_perturbed(variable))
+        _require_works(component, checkpoints.restore, saved)
     conformance.require_same(CHECKPOINT, "variable", before, _values(variables))
     for method, values, expected in zip(methods, draws, results, strict=True):
         got = _copies(method(values))
         conformance.require_same(STATE, f"{method.name} again", expected, got)
+
+
+def _require_works(component: Any, function: Callable, *args: Any) -> None:
+    """Save or restore, and raise ConformanceError if that is not possible."""
+    try:
+        function(*args)
+    except ValueError as error:
+        name, line = type(component).__name__, conformance.first_line(error)
+        conformance.fail(CHECKPOINT, name, "a checkpoint", line)
 
 
 def _perturbed(variable: tf.Variable) -> tf.Tensor:
@@ -210,9 +217,11 @@ def _draw(argument: Any, seed: int, size: int, length: int) -> Any:
     if isinstance(argument, Rows):
         rows = np.random.default_rng(seed).permutation(argument.count)
         return tf.constant(rows[:size], tf.int32)
-    timed = isinstance(argument, Time)
-    space, leading = (argument.space, [length]) if timed else (argument, [])
-    values = conformance.samples(space, seed, size, *leading)
+    if isinstance(argument, Time):
+        length = argument.length or length
+        values = conformance.samples(argument.space, seed, size, length)
+    else:
+        values = conformance.samples(argument, seed, size)
     return spaces.transform(tf.constant, values)
 
 
@@ -220,8 +229,9 @@ def _signature(argument: Any) -> Any:
     """Structure of `tf.TensorSpec` of an argument that is sampled."""
     if isinstance(argument, Rows):
         return tf.TensorSpec([None], tf.int32)
-    timed = isinstance(argument, Time)
-    space, leading = (argument.space, [None, None]) if timed else (argument, [None])
+    space, leading = argument, [None]
+    if isinstance(argument, Time):
+        space, leading = argument.space, [None, argument.length]
     return spaces.transform(
         lambda x: tf.TensorSpec([*leading, *x.shape], x.dtype), spaces.spec(space)
     )
@@ -231,7 +241,7 @@ def _is_sampled(argument: Any) -> bool:
     return isinstance(argument, gymnasium.Space | Time | Rows)
 
 
-def _transform(function: Any, argument: Any) -> Any:
+def _transform(function: Callable, argument: Any) -> Any:
     """Apply a function to what is no mapping, list or tuple."""
     if _is_sampled(argument):
         return function(argument)
@@ -249,13 +259,13 @@ def _flatten(argument: Any) -> list[Any]:
     return found
 
 
-def _unique(variables: Iterator[tf.Variable]) -> list[tf.Variable]:
+def _unique(variables: Iterable[tf.Variable]) -> list[tf.Variable]:
     return list({id(x): x for x in variables}.values())
 
 
 def _values(variables: list[tf.Variable]) -> dict[str, np.ndarray]:
     """Copies of the values of variables by number and name."""
-    return {f"{i} {x.name}": np.array(x) for i, x in enumerate(variables)}
+    return {f"{i} {x.name}": x.numpy().copy() for i, x in enumerate(variables)}
 
 
 def _assign(variables: list[tf.Variable], values: dict[str, np.ndarray]) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -17,8 +17,19 @@ class ConformanceError(AssertionError):
 def require(holds: Any, rule: str, where: str, expected: Any, got: Any) -> None:
     """Raise ConformanceError, in one line, unless the rule holds."""
     if not holds:
-        line = f"{rule}; {where}: expected {expected}, got {got}."
-        raise ConformanceError(" ".join(line.split()))
+        fail(rule, where, expected, got)
+
+
+def fail(rule: str, where: str, expected: Any, got: Any) -> NoReturn:
+    """Raise ConformanceError, in one line."""
+    line = f"{rule}; {where}: expected {expected}, got {got}."
+    raise ConformanceError(" ".join(line.split()))
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in short."""
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}"
 
 
 def require_raises(
@@ -30,8 +41,8 @@ def require_raises(
     except error:
         return
     except Exception as other:
-        require(False, rule, where, error.__name__, f"{type(other).__name__}: {other}")
-    require(False, rule, where, error.__name__, "no error")
+        fail(rule, where, error.__name__, first_line(other))
+    fail(rule, where, error.__name__, "no error")
 
 
 def require_fits(
@@ -70,7 +81,7 @@ def require_same(
         if not equal.all():
             index = tuple(np.argwhere(~equal)[0])
             place = f"{_join(where, name)}{[int(x) for x in index]}"
-            require(False, rule, place, left[index], got[name][index])
+            fail(rule, place, left[index], got[name][index])
 
 
 def require_same_types(rule: str, where: str, expected: Any, got: Any) -> None:

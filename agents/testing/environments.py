@@ -75,7 +75,8 @@ def _created(factory: Callable[[], Any]) -> Iterator[Any]:
     try:
         batch.close()
     except Exception as error:
-        conformance.require(False, CLOSE, "second close", "no error", repr(error))
+        line = conformance.first_line(error)
+        conformance.fail(CLOSE, "second close", "no error", line)
 
 
 def _seeds(size: int) -> np.ndarray:
@@ -288,7 +289,7 @@ def _check_ends(run: _Run, steps: int) -> None:
                 RuntimeError, REFUSED, where, batch.step, run.actions()
             )
             return
-    conformance.require(False, ENDS, f"all rows in {steps} steps", "an end", "none")
+    conformance.fail(ENDS, f"all rows in {steps} steps", "an end", "none")
 
 
 def _play_alone(
