@@ -34,9 +34,10 @@ class Reinforce(algorithm.Algorithm):
 
     def perform(self, agent_indices, observation, training=True):
         logits = self.network(observation)
-        uniform = self.generator.uniform(tf.shape(logits), minval=1e-20)
-        noise = -tf.math.log(-tf.math.log(uniform)) if training else 0.0
-        return tf.argmax(logits + noise, -1)
+        if training:
+            uniform = self.generator.uniform(tf.shape(logits), minval=1e-20)
+            logits -= tf.math.log(-tf.math.log(uniform))
+        return tf.argmax(logits, -1)
 
     def experience(
         self, agent_indices, observation, action, reward, terminated, truncated, _

@@ -25,7 +25,7 @@ from agents.tools import (
 
 SUPPORTED = "An algorithm supports some spaces"
 ACTIONS = "Actions lie in the action space"
-ONE_TRACE = "Functions are traced once"
+ONE_TRACE = "Functions are traced once, and make no variables"
 FROZEN = "Nothing persistent changes outside of training"
 ALONE = "Rows act as if they were alone"
 ROWS = "Calls change only the rows they name"
@@ -288,7 +288,11 @@ def _check_graph(
     counts = collections.Counter()
     for name in FUNCTIONS:
         setattr(algorithm, name, _counted(getattr(algorithm, name), name, counts))
-    got = _simulate(algorithm, envs, steps), _values(algorithm)
+    try:
+        got = _simulate(algorithm, envs, steps), _values(algorithm)
+    except ValueError as error:
+        line = conformance.first_line(error)
+        conformance.fail(ONE_TRACE, "simulate", "a graph", line)
     conformance.require_same(GRAPH, f"{steps} steps", expected, got, tolerance)
     _simulate(algorithm, envs, 1, training=False)
     before = dict(counts)
