@@ -293,6 +293,8 @@ def _check_graph(
     except ValueError as error:
         line = conformance.first_line(error)
         conformance.fail(ONE_TRACE, "simulate", "a graph", line)
+    traces = counts["experience"]  # Twice, if the first graph makes variables.
+    conformance.require(traces == 1, ONE_TRACE, "simulate", "1 trace", traces)
     conformance.require_same(GRAPH, f"{steps} steps", expected, got, tolerance)
     _simulate(algorithm, envs, 1, training=False)
     before = dict(counts)

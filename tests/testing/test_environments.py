@@ -28,7 +28,7 @@ def batch(env=RANDOM, cls=batch_env.BatchEnv):
 @pytest.mark.parametrize("space", [BOX, NESTED, gs.Box(-np.inf, np.inf, ())])
 def test_random_environments_conform(space):
     env = functools.partial(mocks.RandomEnvironment, NESTED, space)
-    testing.check_batch_env(lambda: batch(env), reference=env)
+    testing.check_batch_env(lambda: batch(env), reference=env, steps=40)
 
 
 def test_environments_that_count_their_episodes_conform_without_seeds():
@@ -41,7 +41,7 @@ def test_environments_that_count_their_episodes_conform_without_seeds():
 def test_envpool_conforms():
     pytest.importorskip("envpool")
     testing.check_batch_env(
-        lambda: make.batch("Pendulum-v1", 3, "envpool", max_length=20)
+        lambda: make.batch("Pendulum-v1", 3, "envpool", max_length=20), steps=50
     )
 
 
@@ -242,7 +242,7 @@ class ClosesOnce(Broken):
 )
 def test_broken_batches_are_caught(cls, rule, text):
     with pytest.raises(testing.ConformanceError, match=f"^{rule}; .*{text}") as error:
-        testing.check_batch_env(lambda: batch(cls=cls))
+        testing.check_batch_env(lambda: batch(cls=cls), steps=40)
     assert "\n" not in str(error.value)
 
 
