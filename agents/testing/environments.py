@@ -33,7 +33,7 @@ def check_batch_env(
 ) -> None:
     """Check that a batch of environments keeps the contract of `batch_env.Backend`.
 
-    It acts at random. Several batches live at the same time.
+    It acts at random, whatever action masks say. Three batches live at the same time.
 
     Args:
       factory: Makes a batch of three rows or more, whose episodes last fewer than
@@ -210,6 +210,7 @@ def _check_side_by_side(
     """Bring the third batch to where the others are, then disturb two of the three."""
     run = _Run(batches[2])
     restarted = [run.reset(None, seeds), *(run.restart() for _ in range(steps))]
+    run.require_unchanged()
     _require_same_record(RESTARTED, record, restarted)
     first, second, third = runs = [_Run(batch, seed=steps) for batch in batches]
     _check_refusals(second)

@@ -37,6 +37,13 @@ PAIRS = dict.fromkeys(CONFIGS, algorithms.SPACES[0])
 PAIRS |= dict.fromkeys(("dqn", "apex"), algorithms.SPACES[1])
 
 
+OTHER_NOISE = pytest.mark.xfail(
+    raises=testing.ConformanceError,
+    strict=True,
+    reason="XLA draws other normal numbers than TensorFlow, from the same generator",
+)
+
+
 def check(name, *pair, changes=(), cls=None):
     config = experiment.algorithm_config(name)(**CONFIGS[name] | dict(changes))
     cls = cls or experiment.algorithm_class(name)
@@ -65,8 +72,10 @@ def test_every_algorithm_conforms_in_all_spaces(name):
         ("impala", {"network": RECURRENT, "queue_size": 0}),
         ("dqn", {"jit": True, "prioritized": True, "n_step": 3, "atoms": 11}),
         ("dqn", {"noisy_std": 0.5, "dueling": True, "double": True}),
-        ("sac", {"jit": True, "normalize_observations": True}),
-        ("td3", {"jit": True, "prioritized": True}),
+        ("sac", {"normalize_observations": True}),
+        ("td3", {"prioritized": True, "n_step": 2}),
+        pytest.param("sac", {"jit": True}, marks=OTHER_NOISE),
+        pytest.param("td3", {"jit": True}, marks=OTHER_NOISE),
     ],
 )
 def test_variants_conform(name, changes):

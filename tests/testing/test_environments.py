@@ -88,6 +88,22 @@ class Buffers(Broken):
         return self._buffer, *rest
 
 
+class ReusesNumbers(Broken):
+    """Returns the array that it writes, but from `finish` only."""
+
+    def finish(self):
+        result = super().finish()
+        buffer = vars(self).setdefault("_numbers", result.numbers)
+        buffer[:] = result.numbers
+        return result._replace(numbers=buffer)
+
+
+class DoesNotSayDone(Broken):
+    def finish(self):
+        result = super().finish()
+        return result._replace(done=np.zeros(len(self), bool))
+
+
 class StepsAnything(Broken):
     """Resets what has not been reset."""
 
@@ -224,6 +240,8 @@ class ClosesOnce(Broken):
         (SqueezedReset, environments.SHAPES, r"reset: .*\[1, 2\], got float32 \[2\]"),
         (NotFinite, environments.SHAPES, "finite numbers, got .nan"),
         (Buffers, environments.OWN, "call 1 observation"),
+        (ReusesNumbers, environments.OWN, "call 1 observation"),
+        (DoesNotSayDone, environments.RESTARTED, "finish done"),
         (StepsAnything, environments.REFUSED, "before the first reset: .* no error"),
         (StepsDone, environments.REFUSED, "which is done: .* got no error"),
         (ClipsActions, environments.REFUSED, "step with action 3: .* got no error"),
