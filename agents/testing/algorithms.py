@@ -70,8 +70,8 @@ def check_algorithm(
 
     It acts in seven environments that show random numbers, whose episodes have one to
     five steps and terminate or are truncated. Make the config so small that the first
-    update comes soon, and switch XLA off (`jit=False`) if updates draw normal numbers:
-    those that XLA draws differ from those of eager execution.
+    update comes soon, and switch XLA off (`jit=False`) if updates draw random floats: those
+    that XLA draws differ from those of eager execution.
 
     Args:
       cls: Class of the algorithm, called with observation and action space, number of

@@ -40,7 +40,7 @@ PAIRS |= dict.fromkeys(("dqn", "apex"), algorithms.SPACES[1])
 OTHER_NOISE = pytest.mark.xfail(
     raises=testing.ConformanceError,
     strict=True,
-    reason="XLA draws other normal numbers than TensorFlow, from the same generator",
+    reason="XLA draws other floats than TensorFlow from the same random generator",
 )
 
 
