@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 
+import keras
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
@@ -87,6 +88,22 @@ def test_algorithms_behind_preprocessing_conform():
     stages = ["normalize", {"type": "sequence", "length": 2}]
     cls = preprocessing.subclass(experiment.algorithm_class("ppo"), stages)
     check("ppo", *algorithms.SPACES[0], cls=cls)
+
+
+@pytest.mark.xfail(
+    raises=testing.ConformanceError,
+    strict=True,
+    reason="tf.Module.variables, which is saved, knows no variables of Keras layers",
+)
+def test_algorithms_behind_layers_of_keras_conform():
+    stages = [{"type": "keras.layers:Dense", "units": 3}]
+    cls = preprocessing.subclass(experiment.algorithm_class("dqn"), stages)
+
+    def create(*args):
+        keras.utils.set_random_seed(args[-1])
+        return cls(*args)
+
+    check("dqn", gs.Box(-1, 1, (3,)), gs.Discrete(3), cls=create)
 
 
 def test_example_conforms():
