@@ -13,15 +13,18 @@ from agents.tools import algorithm
 
 
 class Reinforce(algorithm.Algorithm):
-    def __init__(self, num_agents, max_length, size=4, num_actions=2):
-        self.optimizer = optimizers.Gradient("adam", learning_rate=0.01)
+    def __init__(
+        self, observations, actions, num_agents, max_length, learning_rate=0.01, seed=0
+    ):
+        self.optimizer = optimizers.Gradient("adam", learning_rate=learning_rate)
         super().__init__(("loss", *self.optimizer.metric_names))
-        keras.utils.set_random_seed(0)
-        layers = [keras.layers.Dense(64, "tanh"), keras.layers.Dense(num_actions)]
-        self.network = keras.Sequential([keras.Input([size]), *layers])
+        keras.utils.set_random_seed(seed)
+        layers = [keras.layers.Dense(64, "tanh"), keras.layers.Dense(int(actions.n))]
+        self.network = keras.Sequential([keras.Input(observations.shape), *layers])
         self.optimizer.build(self.network.trainable_variables)
-        self.generator = tf.random.Generator.from_seed(0)
-        observation, action = tf.TensorSpec([size]), tf.TensorSpec([], tf.int64)
+        self.generator = tf.random.Generator.from_seed(seed)
+        observation = tf.TensorSpec(observations.shape)
+        action = tf.TensorSpec([], tf.int64)
         specs = {"observation": observation, "action": action}
         specs |= {"reward": tf.TensorSpec([]), "done": tf.TensorSpec([], tf.bool)}
         self.memory = memories.Episodes(specs, num_agents, 10, max_length)
@@ -31,9 +34,10 @@ class Reinforce(algorithm.Algorithm):
 
     def perform(self, agent_indices, observation, training=True):
         logits = self.network(observation)
-        uniform = self.generator.uniform(tf.shape(logits), minval=1e-20)
-        noise = -tf.math.log(-tf.math.log(uniform)) if training else 0.0
-        return tf.argmax(logits + noise, -1)
+        if training:
+            uniform = self.generator.uniform(tf.shape(logits), minval=1e-20)
+            logits -= tf.math.log(-tf.math.log(uniform))
+        return tf.argmax(logits, -1)
 
     def experience(
         self, agent_indices, observation, action, reward, terminated, truncated, _
@@ -62,10 +66,16 @@ class Reinforce(algorithm.Algorithm):
         loss = -tf.reduce_mean(log_prob * gain / tf.math.reduce_std(gain))
         return loss, {"loss": loss}
 
+    def persistent(self):
+        parts = {"optimizer": self.optimizer, "generator": self.generator}
+        network, memory = self.network.variables, self.memory.persistent
+        return {**parts, "network": network, "memory": memory}
+
 
 def main():
     batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
-    agent = Reinforce(num_agents=16, max_length=500)
+    spaces = batch_env.observation_space, batch_env.action_space
+    agent = Reinforce(*spaces, num_agents=16, max_length=500)
     for phase in range(4):
         tools.simulate(batch_env, agent, steps=1000, reset=True)
         test = tools.simulate(batch_env, agent, 500, training=False, reset=True)

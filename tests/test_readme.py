@@ -1,15 +1,22 @@
-"""What the README shows in Python works."""
+"""What the README and the pages behind it show in Python works."""
 
 import pathlib
 import re
 
 import pytest
 
-TEXT = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+ROOT = pathlib.Path(__file__).parents[1]
+BLOCKS = [
+    pytest.param(name, block, id=f"{name}-{index}")
+    for name in ("README.md", "docs/testing.md")
+    for index, block in enumerate(
+        re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+    )
+    if "import agents\n" in block
+]
 
 
-@pytest.mark.parametrize("block", [x for x in BLOCKS if "import agents\n" in x])
-def test_python_runs(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "block"), BLOCKS)
+def test_python_runs(name, block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
+    exec(compile(block, name, "exec"), {"__name__": "__main__"})

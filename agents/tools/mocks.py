@@ -1,10 +1,13 @@
 """Environments whose behavior is declared beforehand, for exact tests."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
+
+from agents.tools import spaces
 
 
 class MockEnvironment(gymnasium.Env):
@@ -66,3 +69,48 @@ class MockEnvironment(gymnasium.Env):
         """The buffer, with the current observation in it."""
         self._buffer[...] = 1000 * (len(self.lengths) - 1) + self.lengths[-1]
         return self._buffer
+
+
+class RandomEnvironment(gymnasium.Env):
+    """Observes random elements of any space, in episodes of random lengths.
+
+    Half of the episodes are truncated, the others terminate. Everything is a function
+    of the seed and, as for rewards, of the actions.
+
+    Args:
+      observation_space, action_space: Its spaces.
+      max_length: Of episodes; each length from 1 on is as probable.
+
+    Raises:
+      ValueError: for actions outside of the space.
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        max_length: int = 5,
+    ):
+        self.observation_space = copy.deepcopy(observation_space)
+        self.action_space = action_space
+        self._max_length = max_length
+        size = gymnasium.spaces.flatdim(action_space)
+        self._weights = np.linspace(0.0, 1.0, size)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        super().reset(seed=seed)
+        for leaf in spaces.leaf_spaces(self.observation_space):
+            leaf.seed(int(self.np_random.integers(2**31)))
+        self._left = int(self.np_random.integers(self._max_length)) + 1
+        self._truncate = bool(self.np_random.integers(2))
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any):
+        if not self.action_space.contains(action):
+            raise ValueError(f"{action} is not in {self.action_space}.")
+        self._left -= 1
+        done = self._left == 0
+        flags = (False, done) if self._truncate else (done, False)
+        flat = gymnasium.spaces.flatten(self.action_space, action)
+        reward = float(self.np_random.normal() + self._weights @ flat)
+        return self.observation_space.sample(), reward, *flags, {}

@@ -1,4 +1,4 @@
-"""What all backends have in common."""
+"""What all backends have in common, besides what `testing.check_batch_env` checks."""
 
 import copy
 import functools
@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from agents import testing
 from agents.environments import make
 from agents.tools import batch_env, mocks, processes, spaces
 
@@ -141,29 +142,12 @@ def test_kept_observations_never_change(create, backend):
 
 @pytest.mark.parametrize("backend", NAMES + VECTOR)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5"])
-def test_trajectories_equal_those_of_the_plain_environment(create, backend, name):
-    seeds = [3, 2**32 - 1, 0]
-    batch = create(name, 3, backend, max_length=20)
-    plain = [gymnasium.make(name, max_episode_steps=20) for _ in seeds]
-    for env in plain:
-        env.action_space.seed(0)
-    actual = batch.reset(seeds=seeds)
-    expected = [env.reset(seed=seed)[0] for env, seed in zip(plain, seeds, strict=True)]
-    np.testing.assert_array_equal(actual, np.array(expected, np.float32))
-    for _ in range(50):
-        actions = np.array([env.action_space.sample() for env in plain])
-        observation, reward, terminated, truncated, _ = batch.step(actions)
-        results = [env.step(action) for env, action in zip(plain, actions, strict=True)]
-        for index, array in enumerate((observation, reward, terminated, truncated)):
-            expected = np.array([x[index] for x in results], array.dtype)
-            np.testing.assert_array_equal(array, expected)
-        done = np.flatnonzero(terminated | truncated)
-        actual, expected = batch.reset(done), [plain[row].reset()[0] for row in done]
-        np.testing.assert_array_equal(
-            actual, np.array(expected, np.float32).reshape(actual.shape)
-        )
-    for env in plain:
-        env.close()
+def test_every_backend_conforms(create, backend, name):
+    testing.check_batch_env(
+        lambda: create(name, 3, backend, max_length=20),
+        reference=lambda: gymnasium.make(name, max_episode_steps=20),
+        steps=50,
+    )
 
 
 @pytest.mark.parametrize("backend", NAMES + VECTOR)
@@ -249,14 +233,6 @@ def test_environments_are_accessible_by_row(create, backend):
         batch[3]
     if backend != "serial":
         assert batch[1].call("decode", 3004)() == (3, 4)
-
-
-@pytest.mark.parametrize("backend", NAMES)
-def test_close_may_be_repeated(create, backend):
-    batch = create(mocks.MockEnvironment, 2, backend)
-    batch.reset()
-    batch.close()
-    batch.close()
 
 
 @pytest.mark.parametrize("backend", ["process", "workers"])

@@ -1,0 +1,399 @@
+"""What every algorithm must do, whatever it learns."""
+
+import collections
+import contextlib
+import functools
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import keras
+import numpy as np
+import tensorflow as tf
+
+from agents.testing import conformance
+from agents.tools import (
+    batch_env,
+    checkpoint,
+    checks,
+    in_graph_batch_env,
+    mocks,
+    simulation,
+    spaces,
+)
+
+SUPPORTED = "An algorithm supports some spaces"
+ACTIONS = "Actions lie in the action space"
+ONE_TRACE = "Functions are traced once, and make no variables"
+FROZEN = "Nothing persistent changes outside of training"
+ALONE = "Rows act as if they were alone"
+ROWS = "Calls change only the rows they name"
+LEARNS = "Training changes what is trained"
+METRICS = "Metrics are finite"
+SEED = "Same seeds give the same numbers"
+GRAPH = "Graphs give the numbers of eager execution"
+CHECKPOINT = "Checkpoints hold all that is persistent"
+RESUMED = "What is restored goes on as if it had not been interrupted"
+
+SPACES = (
+    (gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Box(-1, 1, (2,))),
+    (
+        gymnasium.spaces.Dict(
+            a=gymnasium.spaces.Box(-1, 1, (3,)), b=gymnasium.spaces.Discrete(3)
+        ),
+        gymnasium.spaces.Discrete(3, start=1),
+    ),
+    (
+        gymnasium.spaces.Box(-1, 1, (3,)),
+        gymnasium.spaces.Dict(
+            a=gymnasium.spaces.Discrete(2), b=gymnasium.spaces.Box(-2, 3, (1,))
+        ),
+    ),
+)
+"""Pairs of observation and action space that algorithms are tried on."""
+NUM_AGENTS = 7
+"""A number that no other dimension is likely to have."""
+MAX_LENGTH = 5
+FUNCTIONS = ("begin_episodes", "perform", "experience", "end_episodes")
+
+
+def check_algorithm(
+    cls: Callable[..., Any],
+    config: Any,
+    observation_space: gymnasium.Space | None = None,
+    action_space: gymnasium.Space | None = None,
+    steps: int = 200,
+    tolerance: float = 1e-5,
+) -> None:
+    """Check that an algorithm keeps the contract of `tools.algorithm.Algorithm`.
+
+    It acts in seven environments that show random numbers, whose episodes have one to
+    five steps and terminate or are truncated. Make the config so small that the first
+    update comes soon, and switch XLA off (`jit=False`) if updates draw random floats: those
+    that XLA draws differ from those of eager execution.
+
+    Args:
+      cls: Class of the algorithm, called with observation and action space, number of
+        agents, length of the longest episodes, config, and seed.
+      config: Passed on as it is.
+      observation_space, action_space: What to try it on; by default those of `SPACES`
+        that it does not refuse by `spaces.UnsupportedSpaceError`.
+      steps: Batch steps within which it must have learned something.
+      tolerance: Of numbers in graphs and in eager execution; absolute, and relative
+        to the largest number of an array.
+
+    Raises:
+      ConformanceError: one line that names the broken rule, where, what was expected
+        and what came.
+    """
+    supported = False
+    given = (observation_space, action_space)
+    for pair in SPACES[:1] if None not in given else SPACES:
+        pair = [x if y is None else y for x, y in zip(pair, given, strict=True)]
+        create = functools.partial(_create, cls, pair, config)
+        try:
+            first = create(0)
+        except spaces.UnsupportedSpaceError:
+            continue
+        supported = True
+        try:
+            _check(first, create, pair, steps, tolerance)
+        except conformance.ConformanceError as error:
+            text = f"{error} Observations: {pair[0]}; actions: {pair[1]}."
+            raise conformance.ConformanceError(text) from None
+    conformance.require(supported, SUPPORTED, "all of SPACES", "one", "none")
+
+
+def _create(cls: Callable, pair: list[gymnasium.Space], config: Any, seed: int) -> Any:
+    return cls(*pair, NUM_AGENTS, MAX_LENGTH, config, seed)
+
+
+def _check(
+    first: Any,
+    create: Callable[[int], Any],
+    pair: list[gymnasium.Space],
+    steps: int,
+    tolerance: float,
+) -> None:
+    """Check it on one pair of spaces."""
+    _check_perform(first, *pair, tolerance)
+    _check_rows(create(0), pair[0])
+    learner, envs = create(0), _environments(pair)
+    with _eagerly():
+        history, length = _learn(learner, envs, steps)
+    expected = history, _values(learner)
+    with _eagerly():
+        twin = create(0)
+        got = _simulate(twin, envs, length), _values(twin)
+        conformance.require_same(SEED, f"{length} steps", expected, got)
+    _check_graph(create(0), envs, length, expected, tolerance)
+    with _eagerly():
+        _check_checkpoint(learner, create(1), envs, length)
+
+
+def _check_perform(
+    algorithm: Any,
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+    tolerance: float,
+) -> None:
+    """Act by any number of rows, in a graph, with and without training."""
+    everyone = list(range(NUM_AGENTS))
+    observation = _samples(observation_space, 0, NUM_AGENTS)
+    for training in (True, False):
+        counts = collections.Counter()
+        perform = _perform(algorithm, observation_space, training, counts)
+        before, actions = _values(algorithm), {}
+        for rows in (everyone, [2], [5, 0, 3]):
+            algorithm.begin_episodes(tf.constant(everyone))
+            action = perform(tf.constant(rows), _gather(observation, rows))
+            where = f"perform of rows {rows}, training={training}"
+            _require_actions(where, action_space, len(rows), action)
+            if not training:
+                together = actions.setdefault("everyone", action)
+                expected = _gather(together, rows)
+                conformance.require_same(ALONE, where, expected, action, tolerance)
+        traces = counts["perform"]
+        conformance.require(traces == 1, ONE_TRACE, "perform", "1 trace", traces)
+        if not training:
+            conformance.require_same(FROZEN, "perform", before, _values(algorithm))
+
+
+def _perform(
+    algorithm: Any,
+    observation_space: gymnasium.Space,
+    training: bool,
+    counts: collections.Counter,
+) -> Callable:
+    """Graph for any number of rows, whose traces are counted."""
+
+    def perform(agent_indices, observation):
+        counts["perform"] += 1
+        return algorithm.perform(agent_indices, observation, training)
+
+    specs = spaces.transform(
+        lambda x: tf.TensorSpec([None, *x.shape], x.dtype),
+        spaces.spec(observation_space),
+    )
+    signature = [tf.TensorSpec([None], tf.int32), specs]
+    return tf.function(perform, signature, autograph=False)
+
+
+def _require_actions(
+    where: str, space: gymnasium.Space, size: int, action: Any
+) -> None:
+    """Raise ConformanceError unless actions `[size, ...]` lie in the space."""
+    conformance.require_fits(ACTIONS, where, space, size, action)
+    leaves = spaces.flatten(tf.nest.map_structure(np.array, action))
+    for row, one in enumerate(checks.splitter(space)(leaves)):
+        conformance.require(
+            space.contains(one), ACTIONS, f"{where} [{row}]", space, one
+        )
+
+
+def _check_rows(algorithm: Any, observation_space: gymnasium.Space) -> None:
+    """Call all functions for two rows; it never trains."""
+    algorithm.train = lambda: None
+    everyone, named = list(range(NUM_AGENTS)), [5, 2]
+    others = [x for x in everyone if x not in named]
+    algorithm.begin_episodes(tf.constant(everyone))
+    for _ in _step(algorithm, observation_space, everyone, last=False):
+        pass
+    before = _row_values(algorithm, others)
+    for name in _step(algorithm, observation_space, named, last=True):
+        after = _row_values(algorithm, others)
+        conformance.require_same(ROWS, f"{name} of rows {named}", before, after)
+
+
+def _step(
+    algorithm: Any, observation_space: gymnasium.Space, rows: list[int], last: bool
+) -> Iterator[str]:
+    """Make one step of rows; yields the name of each call after it was made."""
+    size, rows = len(rows), tf.constant(rows)
+    observation, following = (_samples(observation_space, x, size) for x in (0, 1))
+    action = algorithm.perform(rows, observation)
+    yield "perform"
+    flags = tf.fill([size], last), tf.fill([size], False)
+    rewards = tf.ones([size])
+    algorithm.experience(rows, observation, action, rewards, *flags, following)
+    yield "experience"
+    if last:
+        algorithm.end_episodes(rows)
+        yield "end_episodes"
+        algorithm.begin_episodes(rows)
+        yield "begin_episodes"
+
+
+def _row_values(algorithm: Any, rows: list[int]) -> dict[str, np.ndarray]:
+    """What variables with one entry for each agent hold for rows."""
+    found = _variables({"algorithm": algorithm})
+    return {
+        name: variable.numpy()[rows]
+        for name, variable in found.items()
+        if variable.shape.rank and variable.shape[0] == NUM_AGENTS
+    }
+
+
+def _learn(
+    algorithm: Any, envs: in_graph_batch_env.InGraphBatchEnv, steps: int
+) -> tuple[dict[str, Any], int]:
+    """Train until something was learned; returns what happened, and batch steps."""
+    before = _values(algorithm, trainable=True)
+    conformance.require(before, LEARNS, "persistent()", "trainable variables", "none")
+    parts, length = [], 0
+    while conformance.same(before, _values(algorithm, trainable=True)):
+        where = f"{length} batch steps"
+        conformance.require(length < steps, LEARNS, where, "other values", "the same")
+        parts.append(simulation.simulate(envs, algorithm, algorithm.batch_steps))
+        length += algorithm.batch_steps
+    metrics = algorithm.metrics.result()
+    for name, value in metrics.items():
+        conformance.require(np.isfinite(value), METRICS, name, "a number", value)
+    results = tf.nest.map_structure(lambda *x: np.concatenate(x), *parts)
+    return {**results, "metrics": metrics}, length
+
+
+def _simulate(
+    algorithm: Any,
+    envs: in_graph_batch_env.InGraphBatchEnv,
+    steps: int,
+    training: bool = True,
+) -> dict[str, Any]:
+    """What happens from the same beginning."""
+    envs.discontinue(np.arange(NUM_AGENTS))
+    algorithm.metrics.reset()
+    results = simulation.simulate(envs, algorithm, steps, training)
+    results = tf.nest.map_structure(np.array, results)
+    return {**results, "metrics": algorithm.metrics.result()}
+
+
+def _environments(
+    pair: list[gymnasium.Space],
+) -> in_graph_batch_env.InGraphBatchEnv:
+    """Batch of mock environments."""
+    rows = [mocks.RandomEnvironment(*pair, MAX_LENGTH) for _ in range(NUM_AGENTS)]
+    envs = in_graph_batch_env.InGraphBatchEnv(batch_env.BatchEnv(rows, blocking=True))
+    envs.discontinue(np.arange(NUM_AGENTS))
+    return envs
+
+
+def _check_graph(
+    algorithm: Any,
+    envs: in_graph_batch_env.InGraphBatchEnv,
+    steps: int,
+    expected: Any,
+    tolerance: float,
+) -> None:
+    """Train in the graph, then count what is traced when it goes on."""
+    counts = collections.Counter()
+    for name in FUNCTIONS:
+        setattr(algorithm, name, _counted(getattr(algorithm, name), name, counts))
+    try:
+        got = _simulate(algorithm, envs, steps), _values(algorithm)
+    except ValueError as error:
+        line = conformance.first_line(error)
+        conformance.fail(ONE_TRACE, "simulate", "a graph", line)
+    traces = counts["experience"]  # Twice, if the first graph makes variables.
+    conformance.require(traces == 1, ONE_TRACE, "simulate", "1 trace", traces)
+    conformance.require_same(GRAPH, f"{steps} steps", expected, got, tolerance)
+    _simulate(algorithm, envs, 1, training=False)
+    before = dict(counts)
+    _simulate(algorithm, envs, 2 * algorithm.batch_steps)
+    _simulate(algorithm, envs, 2, training=False)
+    where = "simulate for other numbers of steps"
+    conformance.require(before == counts, ONE_TRACE, where, before, dict(counts))
+
+
+def _counted(function: Callable, name: str, counts: collections.Counter) -> Callable:
+    def counted(*args, **kwargs):
+        counts[name] += 1
+        return function(*args, **kwargs)
+
+    return counted
+
+
+def _check_checkpoint(
+    algorithm: Any,
+    restored: Any,
+    envs: in_graph_batch_env.InGraphBatchEnv,
+    steps: int,
+) -> None:
+    """Save one, restore another, and let both evaluate and train."""
+    saved = _values(algorithm)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = checkpoint.Checkpoints(folder)
+        try:
+            checkpoints.save(0, algorithm.persistent(), {})
+            checkpoints.restore(restored.persistent())
+        except ValueError as error:
+            line = conformance.first_line(error)
+            conformance.fail(CHECKPOINT, "persistent()", "what fits itself", line)
+    conformance.require_same(CHECKPOINT, "persistent()", saved, _values(restored))
+    both, evaluations, trainings = (algorithm, restored), [], []
+    for each in both:
+        each.begin_episodes(tf.range(NUM_AGENTS))  # Memories drop unfinished ones.
+        before = _values(each)
+        evaluations.append(_simulate(each, envs, 2 * MAX_LENGTH, training=False))
+        conformance.require_same(FROZEN, "evaluation", before, _values(each))
+    conformance.require_same(RESUMED, "evaluation", *evaluations)
+    for each in both:
+        # What memories hold besides valid data is not compared, only what it leads to.
+        results, values = _simulate(each, envs, steps), _values(each, memory=False)
+        trainings.append((results, values))
+    conformance.require_same(RESUMED, f"{steps} steps of training", *trainings)
+
+
+@contextlib.contextmanager
+def _eagerly() -> Iterator[None]:
+    """No graphs here, which saves their traces."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def _values(
+    algorithm: Any, trainable: bool = False, memory: bool = True
+) -> dict[str, np.ndarray]:
+    """Copies of what is persistent, or only of what is trained, or of all but memory."""
+    tree = dict(algorithm.persistent())
+    if not memory:
+        tree.pop(checkpoint.MEMORY, None)
+    found = _variables(tree)
+    chosen = {k: x for k, x in found.items() if x.trainable or not trainable}
+    return {name: variable.numpy().copy() for name, variable in chosen.items()}
+
+
+def _variables(node: Any, path: str = "") -> dict[str, Any]:
+    """Variables of nested structures of trackable objects, by path."""
+    if isinstance(node, keras.layers.Layer):
+        node = node.variables
+    if isinstance(node, keras.Variable):
+        node = node.value
+    if isinstance(node, tf.Variable):
+        return {path: node}
+    if isinstance(node, Mapping):
+        items = node.items()
+    elif isinstance(node, list | tuple):
+        items = enumerate(node)
+    else:
+        found = tf.train.TrackableView(node).descendants()
+        unique = {id(x): x for x in found if isinstance(x, tf.Variable)}
+        items = enumerate(unique.values())
+    return {
+        key: variable
+        for name, child in items
+        for key, variable in _variables(child, f"{path}/{name}".strip("/")).items()
+    }
+
+
+def _samples(space: gymnasium.Space, seed: int, size: int) -> Any:
+    """Random elements, tensors `[size, ...]`."""
+    return spaces.transform(tf.constant, conformance.samples(space, seed, size))
+
+
+def _gather(structure: Any, rows: list[int]) -> Any:
+    return tf.nest.map_structure(lambda x: tf.gather(x, rows), structure)

@@ -1,0 +1,170 @@
+"""Rules, and the one line that says which of them is broken."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+
+from agents.tools import spaces
+
+
+class ConformanceError(AssertionError):
+    """A rule that is broken: which one, where, what was expected, what came."""
+
+
+def require(holds: Any, rule: str, where: str, expected: Any, got: Any) -> None:
+    """Raise ConformanceError, in one line, unless the rule holds."""
+    if not holds:
+        fail(rule, where, expected, got)
+
+
+def fail(rule: str, where: str, expected: Any, got: Any) -> NoReturn:
+    """Raise ConformanceError, in one line."""
+    line = f"{rule}; {where}: expected {expected}, got {got}."
+    raise ConformanceError(" ".join(line.split()))
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, in short."""
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}"
+
+
+def require_raises(
+    error: type[Exception], rule: str, where: str, function: Callable, *args: Any
+) -> None:
+    """Raise ConformanceError unless the function raises the error."""
+    try:
+        function(*args)
+    except error:
+        return
+    except Exception as other:
+        fail(rule, where, error.__name__, first_line(other))
+    fail(rule, where, error.__name__, "no error")
+
+
+def require_fits(
+    rule: str, where: str, space: gymnasium.Space, size: int, value: Any
+) -> None:
+    """Raise ConformanceError unless a value holds `size` elements of a space.
+
+    Structure, shapes `[size, ...]` and dtypes are those of `spaces.spec`, numbers are
+    finite, and choices exist. Bounds of floats are not looked at.
+    """
+    expected = spaces.transform(lambda x: x.zeros(size), spaces.spec(space))
+    require_same_types(rule, where, expected, value)
+    for (name, leaf), part in zip(
+        leaves(value).items(), spaces.leaf_spaces(space), strict=True
+    ):
+        place = _join(where, name)
+        finite = np.isfinite(leaf)
+        require(finite.all(), rule, place, "finite numbers", leaf[~finite][:1])
+        bounds = _choices(part)
+        if bounds is not None:
+            outside = (leaf < bounds[0]) | (leaf > bounds[1])
+            require(not outside.any(), rule, place, part, leaf[outside][:1])
+
+
+def require_same(
+    rule: str, where: str, expected: Any, got: Any, tolerance: float = 0.0
+) -> None:
+    """Raise ConformanceError unless two structures of arrays are the same.
+
+    The tolerance is for floats: absolute, and relative to the largest of an array.
+    """
+    require_same_types(rule, where, expected, got)
+    got = leaves(got)
+    for name, left in leaves(expected).items():
+        equal = _equal(left, got[name], tolerance)
+        if not equal.all():
+            index = tuple(np.argwhere(~equal)[0])
+            place = f"{_join(where, name)}{[int(x) for x in index]}"
+            fail(rule, place, left[index], got[name][index])
+
+
+def require_same_types(rule: str, where: str, expected: Any, got: Any) -> None:
+    """Raise ConformanceError unless structures, shapes and dtypes are the same."""
+    expected, got = leaves(expected), leaves(got)
+    require(expected.keys() == got.keys(), rule, where, _names(expected), _names(got))
+    for name in expected:
+        left, right = (
+            f"{x[name].dtype} {list(x[name].shape)}" for x in (expected, got)
+        )
+        require(left == right, rule, _join(where, name), left, right)
+
+
+def same(expected: Any, got: Any) -> bool:
+    """Whether two structures of arrays are the same."""
+    try:
+        require_same("", "", expected, got)
+    except ConformanceError:
+        return False
+    return True
+
+
+def leaves(structure: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """Arrays of nested mappings and sequences by path; None holds nothing."""
+    if structure is None:
+        return {}
+    if isinstance(structure, Mapping):
+        items = sorted(structure.items())
+    elif isinstance(structure, list | tuple):
+        items = enumerate(structure)
+    else:
+        return {prefix: np.asarray(structure)}
+    return {
+        path: leaf
+        for key, child in items
+        for path, leaf in leaves(
+            child, f"{prefix}/{key}" if prefix else f"{key}"
+        ).items()
+    }
+
+
+def samples(space: gymnasium.Space, seed: int, *leading: int) -> Any:
+    """Random elements of a space, a structure of arrays `[*leading, ...]`."""
+    space = copy.deepcopy(space)
+    for index, leaf in enumerate(spaces.leaf_spaces(space)):
+        leaf.seed(seed + 1000 * index)  # That of whole structures takes long.
+    specs = spaces.flatten(spaces.spec(space))
+    drawn = [spaces.flatten(space.sample()) for _ in range(int(np.prod(leading)))]
+    columns = zip(*drawn, strict=True) if drawn else [[] for _ in specs]
+    arrays = [
+        np.array(column, spec.dtype).reshape(*leading, *spec.shape)
+        for column, spec in zip(columns, specs, strict=True)
+    ]
+    return spaces.unflatten(spaces.spec(space), arrays)
+
+
+def _equal(left: np.ndarray, right: np.ndarray, tolerance: float) -> np.ndarray:
+    """Which elements are equal, bool of their shape; NaN is equal to NaN."""
+    if not np.issubdtype(left.dtype, np.floating):
+        return np.asarray(left == right)
+    equal = np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
+    if tolerance and left.size:
+        finite = np.abs(left[np.isfinite(left)])
+        scale = max(1.0, float(finite.max())) if finite.size else 1.0
+        with np.errstate(invalid="ignore"):  # Infinity minus infinity.
+            equal |= np.abs(left - right) <= tolerance * scale
+    return equal
+
+
+def _choices(space: gymnasium.Space) -> tuple[Any, Any] | None:
+    """First and last choice of a space without floats, or None."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return 0, 1
+    return None
+
+
+def _names(arrays: dict[str, np.ndarray]) -> str:
+    return f"the parts {sorted(arrays)}"
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where} {name}" if name else where

@@ -1,0 +1,334 @@
+"""What every batch of environments must do, whatever it is that steps them."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agents.testing import conformance
+from agents.tools import batch_env, checks, spaces
+
+SHAPES = "Results have the shapes and dtypes of the spaces"
+REFUSED = "What is not allowed is refused"
+UNTOUCHED = "What is refused changes nothing"
+OWN = "Arrays that were returned never change"
+REPEATED = "Same seeds and actions give the same episodes"
+RANDOM = "Other seeds give other episodes"
+REFERENCE = "Episodes are those of the environment alone"
+RESTARTED = "start and finish with restart are step and reset"
+TRUE_LAST = "The observation of a done row is the last of its episode"
+ORDER = "reset returns observations in the order of the indices"
+ROWS = "reset changes only the rows it names"
+ENDS = "Episodes end"
+CLOSE = "close may be repeated"
+
+
+def check_batch_env(
+    factory: Callable[[], Any],
+    reference: Callable[[], gymnasium.Env] | None = None,
+    seeded: bool = True,
+    steps: int = 100,
+) -> None:
+    """Check that a batch of environments keeps the contract of `batch_env.Backend`.
+
+    It acts at random, whatever action masks say. Three batches live at the same time.
+
+    Args:
+      factory: Makes a batch of three rows or more, whose episodes last fewer than
+        `steps` steps when it is acted at random.
+      reference: Makes one of the environments alone, which rows must equal, exactly.
+      seeded: Whether episodes begin differently and depend on nothing but their seed
+        and the actions. If not, they may also depend on what the batch did before.
+      steps: Length of the comparisons, in batch steps.
+
+    Raises:
+      ConformanceError: one line that names the broken rule, where, what was expected
+        and what came.
+    """
+    with contextlib.ExitStack() as stack:
+        batches = [stack.enter_context(_created(factory)) for _ in range(3)]
+        first, second, _ = batches
+        seeds = _seeds(len(first))
+        record = _check_alone(first, seeds, steps)
+        if reference is not None:
+            alone = _play_alone(reference, first, seeds, steps)
+            _require_same_record(REFERENCE, alone, record)
+        _require_same_record(REPEATED, record, _Run(second).play(seeds, steps))
+        _check_side_by_side(batches, record, seeds, steps)
+        if seeded:
+            again, other = (_Run(first).play(x, steps) for x in (seeds, seeds // 2 + 7))
+            _require_same_record(REPEATED, record, again)
+            differ = not conformance.same(record, other)
+            conformance.require(differ, RANDOM, "all rows", "a difference", "none")
+
+
+@contextlib.contextmanager
+def _created(factory: Callable[[], Any]) -> Iterator[Any]:
+    """A batch that is closed at last, and closed again."""
+    batch = factory()
+    try:
+        yield batch
+    finally:
+        batch.close()
+    try:
+        batch.close()
+    except Exception as error:
+        line = conformance.first_line(error)
+        conformance.fail(CLOSE, "second close", "no error", line)
+
+
+def _seeds(size: int) -> np.ndarray:
+    """Different ones, the largest and the smallest among them."""
+    seeds = np.arange(size) + 3
+    seeds[1], seeds[-1] = 2**32 - 1, 0
+    return seeds
+
+
+class _Run:
+    """Steps a batch by actions that are the same for all runs of these spaces."""
+
+    def __init__(self, batch: Any, seed: int = 0) -> None:
+        self.batch, self.kept = batch, []
+        self._seed = seed
+
+    def play(self, seeds: np.ndarray, steps: int) -> list[Any]:
+        """All that was returned from the first reset on."""
+        first = self.reset(None, seeds)
+        return [first, *(self.step() for _ in range(steps))]
+
+    def actions(self) -> Any:
+        """The next ones, a structure of arrays `[N, ...]`."""
+        self._seed += 1
+        return conformance.samples(self.batch.action_space, self._seed, len(self.batch))
+
+    def reset(self, rows: Any = None, seeds: Any = None) -> Any:
+        """First observations of rows `[K, ...]`."""
+        observation = self.batch.reset(rows, seeds)
+        size = len(self.batch) if rows is None else len(rows)
+        space = self.batch.observation_space
+        conformance.require_fits(SHAPES, "reset", space, size, observation)
+        return self._keep(observation)
+
+    def step(self) -> dict[str, Any]:
+        """What happened, and what the rows whose episodes ended begin with."""
+        result = self.batch.step(self.actions())
+        conformance.require(
+            isinstance(result, tuple) and len(result) == 5 and type(result[-1]) is dict,
+            *(SHAPES, "step", "a tuple of 5 with a dict of info at last"),
+            checks.summary(result),
+        )
+        names = ("observation", "reward", "terminated", "truncated")
+        record = self._keep(dict(zip(names, result, strict=False)))
+        self._require_fits(record)
+        done = record["terminated"] | record["truncated"]
+        following = self.reset(np.flatnonzero(done))
+        return {**record, "following": following}
+
+    def restart(self) -> dict[str, Any]:
+        """The same as `step`, by `start` and `finish`."""
+        self.batch.start(self.actions(), restart=True)
+        result = self.batch.finish()
+        structure = spaces.spec(self.batch.observation_space)
+        last, following = batch_env.unpack(
+            spaces.flatten(structure),
+            *(result.numbers, result.observation, result.following),
+        )
+        flags = result.numbers[:, [batch_env.TERMINATED, batch_env.TRUNCATED]] > 0
+        done = flags.any(1)
+        conformance.require_same(
+            RESTARTED, "finish done", done, np.asarray(result.done)
+        )
+        return self._keep(
+            {
+                "observation": spaces.unflatten(structure, last),
+                "reward": result.numbers[:, batch_env.REWARD],
+                "terminated": flags[:, 0],
+                "truncated": flags[:, 1],
+                "following": spaces.unflatten(structure, [x[done] for x in following]),
+            }
+        )
+
+    def require_unchanged(self) -> None:
+        """Compare all that was returned with copies made at once."""
+        for time, (returned, copy) in enumerate(self.kept):
+            conformance.require_same(OWN, f"call {time}", copy, returned)
+
+    def _require_fits(self, record: dict[str, Any]) -> None:
+        size, flags = len(self.batch), np.zeros(len(self.batch), bool)
+        observation, space = record["observation"], self.batch.observation_space
+        conformance.require_fits(SHAPES, "step observation", space, size, observation)
+        expected = {
+            "reward": np.float32(flags),
+            "terminated": flags,
+            "truncated": flags,
+        }
+        got = {name: record[name] for name in expected}
+        conformance.require_same_types(SHAPES, "step", expected, got)
+
+    def _keep(self, returned: Any) -> Any:
+        """A copy of what was returned, which is remembered too."""
+        copy = spaces.transform(np.array, returned)
+        self.kept.append((returned, copy))
+        return copy
+
+
+def _check_alone(batch: Any, seeds: np.ndarray, steps: int) -> list[Any]:
+    """Play the first run; returns its record."""
+    conformance.require(len(batch) >= 3, SHAPES, "len", "3 or more rows", len(batch))
+    for space in (batch.observation_space, batch.action_space):
+        spaces.spec(space)  # Raises if it is not supported.
+    run = _Run(batch)
+    conformance.require_raises(
+        RuntimeError, REFUSED, "step before the first reset", batch.step, run.actions()
+    )
+    run = _Run(batch)
+    record = run.play(seeds, steps)
+    run.require_unchanged()
+    ended = [
+        step for step in record[1:] if (step["terminated"] | step["truncated"]).any()
+    ]
+    conformance.require(ended, ENDS, f"all rows in {steps} steps", "an end", "none")
+    leaked = all(conformance.same(_last(step), step["following"]) for step in ended)
+    conformance.require(
+        *(not leaked, TRUE_LAST, "all ends", "what differs from the first of the next"),
+        "the same",
+    )
+    return record
+
+
+def _last(step: dict[str, Any]) -> Any:
+    """Observations of done rows."""
+    done = step["terminated"] | step["truncated"]
+    return spaces.transform(lambda x: x[done], step["observation"])
+
+
+def _check_side_by_side(
+    batches: list[Any], record: list[Any], seeds: np.ndarray, steps: int
+) -> None:
+    """Bring the third batch to where the others are, then disturb two of the three."""
+    run = _Run(batches[2])
+    restarted = [run.reset(None, seeds), *(run.restart() for _ in range(steps))]
+    run.require_unchanged()
+    _require_same_record(RESTARTED, record, restarted)
+    first, second, third = runs = [_Run(batch, seed=steps) for batch in batches]
+    _check_refusals(second)
+    expected, disturbed, _ = [run.step() for run in runs]
+    conformance.require_same(UNTOUCHED, "next step", expected, disturbed)
+    last = len(first.batch) - 1
+    forward, backward = second.reset([0, last]), third.reset([last, 0])
+    backward = spaces.transform(lambda x: x[::-1], backward)
+    conformance.require_same(ORDER, f"rows 0 and {last}", forward, backward)
+    for time in range(steps):
+        expected, got = (_others(run.step()) for run in (first, third))
+        conformance.require_same(ROWS, f"step {time} after it", expected, got)
+    _check_ends(third, 2 * steps)
+    for run in runs:
+        run.require_unchanged()
+
+
+def _others(step: dict[str, Any]) -> dict[str, Any]:
+    """All that belongs to rows which are neither the first nor the last."""
+    names = ("observation", "reward", "terminated", "truncated")
+    return {name: spaces.transform(lambda x: x[1:-1], step[name]) for name in names}
+
+
+def _check_refusals(run: _Run) -> None:
+    """Wrong actions, indices and seeds."""
+    batch, size = run.batch, len(run.batch)
+    for what, actions in _wrong_actions(batch.action_space, size):
+        conformance.require_raises(ValueError, REFUSED, what, batch.step, actions)
+    for rows in ([size], [-1], [0, 0]):
+        conformance.require_raises(
+            ValueError, REFUSED, f"reset of rows {rows}", batch.reset, rows
+        )
+    for seeds in ([1], [-1] * size):
+        conformance.require_raises(
+            ValueError, REFUSED, f"reset with seeds {seeds}", batch.reset, None, seeds
+        )
+
+
+def _wrong_actions(space: gymnasium.Space, size: int) -> Iterator[tuple[str, Any]]:
+    """Batches of actions with something wrong, and what it is."""
+    structure = spaces.spec(space)
+    yield "step with too few actions", conformance.samples(space, 0, size - 1)
+    names, parts = checks.names("action", structure), spaces.leaf_spaces(space)
+    for index, (name, part) in enumerate(zip(names, parts, strict=True)):
+        leaves = spaces.flatten(conformance.samples(space, 0, size))
+        value = _outside(part)
+        wide = np.float32 if isinstance(value, float) else np.int64
+        leaves[index] = leaves[index].astype(wide)
+        leaves[index].reshape(size, -1)[-1, 0] = value
+        yield f"step with {name} {value}", spaces.unflatten(structure, leaves)
+
+
+def _outside(space: gymnasium.Space) -> Any:
+    """A number that elements of a leaf space do not have."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return int(space.start + space.n)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return int(space.start.flat[0] + space.nvec.flat[0])
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return 2
+    high = space.high.flat[0]
+    if not np.issubdtype(space.dtype, np.floating):
+        return int(high) + 1
+    return float(high + abs(high) + 1) if np.isfinite(high) else float("nan")
+
+
+def _check_ends(run: _Run, steps: int) -> None:
+    """Step until a row is done, which must be reset then."""
+    batch = run.batch
+    for _ in range(steps):
+        _, _, terminated, truncated, _ = batch.step(run.actions())
+        done = np.flatnonzero(terminated | truncated)
+        if len(done):
+            batch.reset(done[1:])
+            where = f"step of row {done[0]}, which is done"
+            conformance.require_raises(
+                RuntimeError, REFUSED, where, batch.step, run.actions()
+            )
+            return
+    conformance.fail(ENDS, f"all rows in {steps} steps", "an end", "none")
+
+
+def _play_alone(
+    reference: Callable[[], gymnasium.Env], batch: Any, seeds: np.ndarray, steps: int
+) -> list[Any]:
+    """What `_Run.play` returns, of environments that no batch steps."""
+    envs, run = [reference() for _ in seeds], _Run(batch)
+    split = checks.splitter(batch.action_space)
+    structure = spaces.spec(batch.observation_space)
+
+    def stack(observations):
+        columns = [spaces.flatten(x) for x in observations]
+        leaves = [
+            np.array([x[index] for x in columns], spec.dtype).reshape(-1, *spec.shape)
+            for index, spec in enumerate(spaces.flatten(structure))
+        ]
+        return spaces.unflatten(structure, leaves)
+
+    record = [stack(e.reset(seed=int(x))[0] for e, x in zip(envs, seeds, strict=True))]
+    for _ in range(steps):
+        actions = split(spaces.flatten(run.actions()))
+        results = [env.step(x) for env, x in zip(envs, actions, strict=True)]
+        observation, reward, terminated, truncated, _ = zip(*results, strict=True)
+        step = {
+            "observation": stack(observation),
+            "reward": np.array(reward, np.float32),
+            "terminated": np.array(terminated, bool),
+            "truncated": np.array(truncated, bool),
+        }
+        done = np.flatnonzero(step["terminated"] | step["truncated"])
+        record.append({**step, "following": stack(envs[x].reset()[0] for x in done)})
+    for env in envs:
+        env.close()
+    return record
+
+
+def _require_same_record(rule: str, expected: list[Any], got: list[Any]) -> None:
+    """Compare what two runs returned, call by call."""
+    for time, pair in enumerate(zip(expected, got, strict=True)):
+        where = f"step {time}" if time else "first reset"
+        conformance.require_same(rule, where, *pair)

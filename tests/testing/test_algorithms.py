@@ -1,0 +1,394 @@
+"""Every algorithm conforms, and broken ones are caught."""
+
+import importlib.util
+import pathlib
+
+import keras
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import networks, preprocessing, testing
+from agents.scripts import experiment
+from agents.testing import algorithms
+from agents.tools import algorithm, rows, spaces
+
+ROOT = pathlib.Path(__file__).parents[2]
+NETWORK = networks.NetworkConfig(layers=(8,))
+RECURRENT = networks.NetworkConfig(layers=(8, {"type": "lstm", "units": 8}))
+UNROLLS = {"network": NETWORK, "jit": False, "unroll_length": 4}
+REPLAY = {
+    **{"network": NETWORK, "jit": False, "capacity": 200, "batch_size": 4},
+    **{"start_size": 20, "replay_ratio": 0.1},
+}
+CONFIGS = {
+    "a2c": UNROLLS | {"memory": "unrolls"},
+    "apex": REPLAY,
+    "dqn": REPLAY,
+    "impala": UNROLLS,
+    "ppo": UNROLLS | {"memory": "unrolls", "epochs": 2},
+    "sac": REPLAY,
+    "td3": REPLAY,
+    "trpo": UNROLLS | {"memory": "unrolls"},
+    "vpg": {"network": NETWORK, "memory": "episodes", "update_every": 8},
+}
+# Conjugate gradients make much of rounding errors.
+TOLERANCE = {"trpo": 1e-3}
+PAIRS = dict.fromkeys(CONFIGS, algorithms.SPACES[0])
+PAIRS |= dict.fromkeys(("dqn", "apex"), algorithms.SPACES[1])
+
+
+OTHER_NOISE = pytest.mark.xfail(
+    raises=testing.ConformanceError,
+    strict=True,
+    reason="XLA draws other floats than TensorFlow from the same random generator",
+)
+
+
+def check(name, *pair, changes=(), cls=None):
+    config = experiment.algorithm_config(name)(**CONFIGS[name] | dict(changes))
+    cls = cls or experiment.algorithm_class(name)
+    tolerance = TOLERANCE.get(name, 1e-5)
+    testing.check_algorithm(cls, config, *pair, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("name", experiment.ALGORITHMS)
+def test_every_algorithm_conforms(name):
+    check(name, *PAIRS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", experiment.ALGORITHMS)
+def test_every_algorithm_conforms_in_all_spaces(name):
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ppo", {"network": RECURRENT, "chunk_length": 2}),
+        ("ppo", {"memory": "episodes", "update_every": 8, "network": RECURRENT}),
+        ("ppo", {"jit": True}),
+        ("impala", {"network": RECURRENT, "queue_size": 0}),
+        ("dqn", {"jit": True, "prioritized": True, "n_step": 3, "atoms": 11}),
+        ("dqn", {"noisy_std": 0.5, "dueling": True, "double": True}),
+        ("sac", {"normalize_observations": True}),
+        ("td3", {"prioritized": True, "n_step": 2}),
+        pytest.param("sac", {"jit": True}, marks=OTHER_NOISE),
+        pytest.param("td3", {"jit": True}, marks=OTHER_NOISE),
+    ],
+)
+def test_variants_conform(name, changes):
+    check(name, changes=changes)
+
+
+@pytest.mark.slow
+def test_algorithms_behind_preprocessing_conform():
+    stages = ["normalize", {"type": "sequence", "length": 2}]
+    cls = preprocessing.subclass(experiment.algorithm_class("ppo"), stages)
+    check("ppo", *algorithms.SPACES[0], cls=cls)
+
+
+@pytest.mark.xfail(
+    raises=testing.ConformanceError,
+    strict=True,
+    reason="tf.Module.variables, which is saved, knows no variables of Keras layers",
+)
+def test_algorithms_behind_layers_of_keras_conform():
+    stages = [{"type": "keras.layers:Dense", "units": 3}]
+    cls = preprocessing.subclass(experiment.algorithm_class("dqn"), stages)
+
+    def create(*args):
+        keras.utils.set_random_seed(args[-1])
+        return cls(*args)
+
+    check("dqn", gs.Box(-1, 1, (3,)), gs.Discrete(3), cls=create)
+
+
+def test_example_conforms():
+    path = ROOT / "examples/reinforce.py"
+    spec = importlib.util.spec_from_file_location("reinforce", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    testing.check_algorithm(module.Reinforce, 0.01, gs.Box(-1, 1, (4,)), gs.Discrete(2))
+
+
+class Small(algorithm.Algorithm):
+    """Linear policy that is trained at every step; knows the lengths of episodes."""
+
+    def __init__(self, observations, actions, num_agents, max_length, config, seed=0):
+        if not isinstance(actions, gs.Discrete) or not isinstance(observations, gs.Box):
+            raise spaces.UnsupportedSpaceError("Only boxes and Discrete actions.")
+        super().__init__(("loss",))
+        self.start, self.num_actions = int(actions.start), int(actions.n)
+        self.generator = tf.random.Generator.from_seed(seed)
+        self.weights = tf.Variable(self.initial([3, self.num_actions]))
+        self.steps = tf.Variable(0, trainable=False)
+        self.lengths = tf.Variable(tf.zeros([num_agents]), trainable=False)
+
+    def initial(self, shape):
+        return self.generator.normal(shape)
+
+    def begin_episodes(self, agent_indices):
+        rows.write(self.lengths, agent_indices, tf.zeros(tf.shape(agent_indices)))
+
+    def logits(self, observation, agent_indices):
+        length = tf.gather(self.lengths, agent_indices)
+        return tf.matmul(observation, self.weights) + 0.1 * length[:, None]
+
+    def perform(self, agent_indices, observation, training=True):
+        logits = self.logits(observation, agent_indices)
+        length = tf.gather(self.lengths, agent_indices)
+        rows.write(self.lengths, agent_indices, length + 1.0)
+        if training:
+            logits += self.generator.normal(tf.shape(logits))
+        return tf.argmax(logits, -1) + self.start
+
+    def experience(self, agent_indices, observation, action, reward, *_):
+        with tf.GradientTape() as tape:
+            logits = tf.matmul(observation, self.weights)
+            chosen = tf.gather(tf.nn.log_softmax(logits), action - self.start, axis=1)
+            loss = -tf.reduce_mean(reward * tf.linalg.diag_part(chosen))
+        self.update(tape.gradient(loss, self.weights))
+        self.steps.assign_add(1)
+        self.metrics.update({"loss": loss})
+
+    def update(self, gradient):
+        self.weights.assign_sub(0.1 * gradient)
+
+    def persistent(self):
+        parts = {"generator": self.generator, "steps": self.steps}
+        return {**parts, "weights": self.weights}
+
+
+class CountsFromZero(Small):
+    def perform(self, *args):
+        return super().perform(*args) - 1
+
+
+class Integers32(Small):
+    def perform(self, *args):
+        return tf.cast(super().perform(*args), tf.int32)
+
+
+class Lazy(Small):
+    scale = None
+
+    def logits(self, *args):
+        if self.scale is None:
+            self.scale = tf.Variable(1.0)
+        return self.scale * super().logits(*args)
+
+
+class LazyOptimizer(Small):
+    momentum = None
+
+    def update(self, gradient):
+        if self.momentum is None:
+            self.momentum = tf.Variable(tf.zeros_like(gradient), trainable=False)
+        self.momentum.assign(0.9 * self.momentum + gradient)
+        super().update(self.momentum)
+
+
+class Another(tf.types.experimental.TraceType):
+    """Type of a value that equals no type, not even that of the same value."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def is_subtype_of(self, other):
+        return False
+
+    def most_specific_common_supertype(self, others):
+        return None
+
+    def placeholder_value(self, placeholder_context):
+        return self.value
+
+    def __eq__(self, other):
+        return False
+
+    def __hash__(self):
+        return id(self)
+
+
+class IsNotItself(Small):
+    """Looks like another one whenever it is passed to a graph."""
+
+    def __tf_tracing_type__(self, context):
+        return Another(self)
+
+
+class CountsInEvaluation(Small):
+    def perform(self, *args):
+        self.steps.assign_add(1)
+        return super().perform(*args)
+
+
+class CountsLater(Small):
+    """When something was learned."""
+
+    def perform(self, *args):
+        self.steps.assign_add(tf.cast(self.steps > 0, tf.int32))
+        return super().perform(*args)
+
+
+class ActsForAll(Small):
+    """Rows look at one another."""
+
+    def logits(self, observation, agent_indices):
+        together = tf.one_hot(tf.size(agent_indices) % 3, 3)
+        return super().logits(observation, agent_indices) + 100.0 * together
+
+
+class BeginsAll(Small):
+    def begin_episodes(self, agent_indices):
+        self.lengths.assign(tf.zeros_like(self.lengths))
+
+
+class PerformsAll(Small):
+    def perform(self, *args):
+        self.lengths.assign_add(tf.ones_like(self.lengths))
+        return super().perform(*args)
+
+
+class EndsAll(Small):
+    def end_episodes(self, agent_indices):
+        self.lengths.assign(-tf.ones_like(self.lengths))
+
+
+class ExperiencesAll(Small):
+    def experience(self, *args):
+        super().experience(*args)
+        self.lengths.assign_add(tf.ones_like(self.lengths))
+
+
+class LearnsNothing(Small):
+    def update(self, gradient):
+        pass
+
+
+class NothingTrained(Small):
+    def persistent(self):
+        return {"steps": self.steps}
+
+
+class NoNumber(Small):
+    def experience(self, *args):
+        super().experience(*args)
+        self.metrics.update({"loss": tf.constant(float("nan"))})
+
+
+class OtherRandomNumbers(Small):
+    """Those that no seed decides."""
+
+    def initial(self, shape):
+        return tf.random.normal(shape)
+
+
+class LearnsFaster(Small):
+    """Not in graphs."""
+
+    def update(self, gradient):
+        self.weights.assign_sub((0.1 if tf.executing_eagerly() else 0.2) * gradient)
+
+
+class SavesCopies(Small):
+    def persistent(self):
+        return {**super().persistent(), "weights": tf.Variable(self.weights)}
+
+
+class SizedBySeed(Small):
+    """What is saved does not fit where it is restored."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.more = tf.Variable(tf.zeros([1 + args[-1]]), trainable=False)
+
+    def persistent(self):
+        return {**super().persistent(), "more": self.more}
+
+
+class ForgetsBias(Small):
+    """Acts by a variable that no checkpoint holds."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.bias = tf.Variable(10.0 * self.generator.normal([3]), trainable=False)
+
+    def logits(self, *args):
+        return super().logits(*args) + self.bias
+
+
+class ForgetsGenerator(Small):
+    def persistent(self):
+        return {"steps": self.steps, "weights": self.weights}
+
+
+@pytest.mark.parametrize(
+    ("cls", "rule", "text"),
+    [
+        (
+            CountsFromZero,
+            algorithms.ACTIONS,
+            r"expected Discrete\(3, start=1\), got .0",
+        ),
+        (Integers32, algorithms.ACTIONS, "expected int64 .7., got int32 .7."),
+        (Lazy, algorithms.ONE_TRACE, "perform: expected 1 trace, got 2"),
+        (
+            LazyOptimizer,
+            algorithms.ONE_TRACE,
+            "simulate: expected (a graph, got Value|1 trace)",
+        ),
+        (IsNotItself, algorithms.ONE_TRACE, "simulate for other numbers of steps"),
+        (CountsInEvaluation, algorithms.FROZEN, "perform steps.*got"),
+        (CountsLater, algorithms.FROZEN, "evaluation steps"),
+        (ActsForAll, algorithms.ALONE, "perform of rows .5, 0, 3., training=False"),
+        (BeginsAll, algorithms.ROWS, "begin_episodes of rows .5, 2. algorithm/"),
+        (PerformsAll, algorithms.ROWS, "perform of rows"),
+        (EndsAll, algorithms.ROWS, "end_episodes of rows"),
+        (ExperiencesAll, algorithms.ROWS, "experience of rows"),
+        (LearnsNothing, algorithms.LEARNS, "20 batch steps: expected other values"),
+        (
+            NothingTrained,
+            algorithms.LEARNS,
+            "persistent.*trainable variables, got none",
+        ),
+        (NoNumber, algorithms.METRICS, "loss: expected a number, got nan"),
+        (OtherRandomNumbers, algorithms.SEED, "1 steps"),
+        (LearnsFaster, algorithms.GRAPH, "1 steps 1/weights"),
+        (SavesCopies, algorithms.CHECKPOINT, "persistent.. weights"),
+        (SizedBySeed, algorithms.CHECKPOINT, "what fits itself, got CheckpointE"),
+        (ForgetsBias, algorithms.RESUMED, "evaluation score"),
+        (ForgetsGenerator, algorithms.RESUMED, "1 steps of training"),
+    ],
+)
+def test_broken_algorithms_are_caught(cls, rule, text):
+    spaces = gs.Box(-1, 1, (3,)), gs.Discrete(3, start=1)
+    with pytest.raises(testing.ConformanceError, match=f"^{rule}; .*{text}") as error:
+        testing.check_algorithm(cls, None, *spaces, steps=20)
+    assert "\n" not in str(error.value)
+    assert "Observations: Box" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_memories_of_other_rows_are_looked_at(name):
+    class ClearsAll(experiment.algorithm_class(name)):
+        def begin_episodes(self, agent_indices):
+            super().begin_episodes(tf.range(algorithms.NUM_AGENTS))
+
+    with pytest.raises(
+        testing.ConformanceError, match=f"^{algorithms.ROWS}; begin_episodes"
+    ):
+        check(name, *PAIRS[name], cls=ClearsAll)
+
+
+def test_small_algorithm_conforms():
+    testing.check_algorithm(Small, None, gs.Box(-1, 1, (3,)), gs.Discrete(3, start=1))
+    testing.check_algorithm(Small, None, action_space=gs.Discrete(2))
+
+
+def test_algorithms_without_spaces_are_caught():
+    with pytest.raises(testing.ConformanceError, match=f"^{algorithms.SUPPORTED}"):
+        testing.check_algorithm(Small, None)
