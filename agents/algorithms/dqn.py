@@ -117,7 +117,7 @@ class DQN(off_policy.OffPolicy):
         self._synchronization = optimizers.Synchronization(
             config.target_period, config.target_tau
         )
-        self._support = tf.linspace(*config.value_range, config.atoms)
+        self._support = np.linspace(*config.value_range, config.atoms, dtype=np.float32)
 
     def epsilon(self, num_agents: int) -> exploration.Rate:
         """Probability of a random action, the same for all rows or one for each."""

@@ -39,13 +39,25 @@ class ImageResize(Stage):
     def __init__(self, space: gymnasium.Space, height: int, width: int) -> None:
         """Size in pixels."""
         super().__init__(space)
+        if min(height, width) < 1:
+            raise ValueError(f"sizes must be positive, got {height} and {width}.")
         self._size = (height, width)
 
     def __call__(self, value, state):
         """Of the same dtype."""
-        image = tf.image.resize(_image(value), self._size, "bilinear", antialias=True)
+        _, rows, columns, channels = _image(value).shape
+        vertical, horizontal = (
+            _cover(rows, self._size[0]),
+            _cover(columns, self._size[1]),
+        )
+        height, width = self._size
+        image = tf.reshape(tf.cast(value, tf.float32), [-1, rows, columns * channels])
+        image = tf.reshape(tf.matmul(vertical, image), [-1, columns, channels])
+        image = tf.matmul(horizontal, image)
+        image = tf.reshape(image, [-1, height, width, channels])
         if value.dtype.is_integer:
-            image = tf.round(image)
+            # Halves go up, whatever the last bits are where an export computes it.
+            image = tf.floor(image + 0.501)
         return tf.cast(image, value.dtype), state
 
 
@@ -54,11 +66,12 @@ class Grayscale(Stage):
 
     def __call__(self, value, state):
         """Of the same dtype; weights of Rec. 601."""
-        image = tf.cast(_image(value, 3), tf.float32)
-        gray = tf.reduce_sum(image * [0.299, 0.587, 0.114], -1, keepdims=True)
-        return tf.cast(
-            tf.round(gray) if value.dtype.is_integer else gray, value.dtype
-        ), state
+        whole = value.dtype.is_integer  # Exact, so the same in exports.
+        weights = tf.constant([299, 587, 114], tf.int32 if whole else tf.float32)
+        image = tf.cast(_image(value, 3), weights.dtype)
+        gray = tf.reduce_sum(image * weights, -1, keepdims=True)
+        gray = (gray + 500) // 1000 if whole else gray / 1000.0
+        return tf.cast(gray, value.dtype), state
 
 
 class Center(Stage):
@@ -253,6 +266,15 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
         bounds = np.iinfo(dtype)
         return gymnasium.spaces.Box(bounds.min, bounds.max, shape, dtype)
     return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def _cover(old: int, new: int) -> np.ndarray:
+    """Shares `[new, old]` of old pixels in new ones along one axis."""
+    edges = np.linspace(0, old, new + 1)
+    low, high = edges[:-1, None], edges[1:, None]
+    pixel = np.arange(old)
+    overlap = np.minimum(high, pixel + 1) - np.maximum(low, pixel)
+    return (np.maximum(overlap, 0) * new / old).astype(np.float32)
 
 
 def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:

@@ -1,6 +1,7 @@
 """Take a trained policy elsewhere: `export --logdir RUN --outdir DIR`."""
 
 import argparse
+import logging
 import pathlib
 import shutil
 import sys
@@ -165,7 +166,7 @@ class Policy:
             raise runs.RunError(
                 "format onnx needs tf2onnx; install it by pip install 'agents[onnx]'."
             ) from error
-        tf2onnx.logging.set_level("CRITICAL")  # What matters is raised.
+        logging.getLogger("tf2onnx").setLevel("CRITICAL")  # What matters is raised.
         convert = tf2onnx.convert.from_function
         signature = list(self.inputs.values())
         path = directory / "policy.onnx"

@@ -50,11 +50,29 @@ def test_grayscale_by_hand():
 
 def test_resized_pixels_are_means_of_those_they_cover():
     image = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(1, 4, 6, 3)
+    half = apply(IMAGE, image, {"type": "image_resize", "height": 2, "width": 3})
+    blocks = image.reshape(1, 2, 2, 3, 2, 3).mean((2, 4))
+    np.testing.assert_array_equal(half, np.floor(blocks + 0.5))
     got = apply(IMAGE, image, {"type": "image_resize", "height": 4, "width": 6})
     np.testing.assert_array_equal(got, image)
     flat = np.full([1, 4, 6, 3], 77, np.uint8)
     got = apply(IMAGE, flat, {"type": "image_resize", "height": 2, "width": 3})
     np.testing.assert_array_equal(got, np.full([1, 2, 3, 3], 77))
+
+
+def test_sizes_that_do_not_divide_and_that_grow():
+    row = np.array([0, 90, 30], np.uint8).reshape(1, 1, 3, 1)
+    space = gs.Box(0, 255, (1, 3, 1), np.uint8)
+    got = apply(space, row, {"type": "image_resize", "height": 1, "width": 2})
+    assert got.ravel().tolist() == [30, 50]  # (0 + 90 / 2) / 1.5, (90 / 2 + 30) / 1.5.
+    got = apply(space, row, {"type": "image_resize", "height": 2, "width": 6})
+    assert got[0, 1].ravel().tolist() == [0, 0, 90, 90, 30, 30]
+    got = apply(space, row, {"type": "image_resize", "height": 1, "width": 1})
+    assert got.ravel().tolist() == [40]
+    pair = np.array([0, 5], np.uint8).reshape(1, 1, 2, 1)
+    space = gs.Box(0, 255, (1, 2, 1), np.uint8)
+    got = apply(space, pair, {"type": "image_resize", "height": 1, "width": 1})
+    assert got.ravel().tolist() == [3]  # Halves go up.
 
 
 def test_centered_observations_have_mean_zero():

@@ -17,7 +17,15 @@ def run(*arguments):
 def test_help_lists_the_subcommands(capsys):
     assert cli.main(["--help"]) == 0
     output = capsys.readouterr().out
-    for name in ("train", "tune", "evaluate", "visualize", "export", "plot", "benchmark"):
+    for name in (
+        "train",
+        "tune",
+        "evaluate",
+        "visualize",
+        "export",
+        "plot",
+        "benchmark",
+    ):
         assert f"\n  {name} " in output
 
 
