@@ -3,7 +3,12 @@
 import pathlib
 import re
 
+import numpy as np
 import pytest
+from gymnasium import spaces as gs
+
+import agents
+from agents.tools import config
 
 ROOT = pathlib.Path(__file__).parents[1]
 BLOCKS = [
@@ -14,6 +19,29 @@ BLOCKS = [
     )
     if "import agents\n" in block
 ]
+
+
+def test_image_and_caption_are_a_config():
+    """The network of several inputs that the README declares, as an agent."""
+    (text,) = (
+        block
+        for block in re.findall(
+            r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+        )
+        if "streams" in block
+    )
+    image = gs.Box(0, 255, (64, 64, 3), np.uint8)
+    space = gs.Dict({"image": image, "caption": gs.Box(0, 999, (20,), np.int64)})
+    values = config.parse(text, "README")
+    values["algorithm"] |= {"memory": "unrolls", "unroll_length": 4}
+    agent = agents.Agent.create(values, space, gs.Discrete(4))
+    assert agent.algorithm.preprocessing.space["image"].shape == (32, 32, 4)
+    assert agent.act(space.sample()) in range(4)
+    agent.observe(1.0, False)
+    assert agent.act(space.sample(), independent=True) in range(4)
+    shapes = [tuple(x.shape) for x in agent.algorithm.network.policy_variables]
+    assert (1000, 32) in shapes  # The embedding knows the number of words.
+    assert (3, 3, 4, 32) in shapes  # The first convolution, that of frames.
 
 
 @pytest.mark.parametrize(("name", "block"), BLOCKS)

@@ -15,6 +15,7 @@ class Preprocessing(tf.Module):
     Attributes:
       space: Of what comes out.
       learns: Whether some stage has statistics, which change in training.
+      kept: Variables that a checkpoint holds.
     """
 
     def __init__(self, space: gymnasium.Space, declared: dict | list | tuple) -> None:
@@ -53,7 +54,9 @@ class Preprocessing(tf.Module):
             results.append(leaf)
         remaining = iter(results)
         self.space = _rebuild(space, remaining)
-        self.learns = bool(self.variables)
+        every = [stage for chain in self._stages for stage in chain]
+        self.learns = any(stage.variables for stage in every)
+        self.kept = [variable for stage in every for variable in stage.kept]
 
     def initial_state(self, size: int) -> list[list[Any]]:
         """States of all stages at the beginning of `size` episodes."""
@@ -142,11 +145,10 @@ class _Preprocessed:
         return stages, super().running_state(agent_indices)
 
     def acting(self):
-        return [*super().acting(), *self.preprocessing.variables]
+        return [*super().acting(), *self.preprocessing.kept]
 
     def persistent(self):
-        variables = list(self.preprocessing.variables)
-        return {**super().persistent(), "preprocessing": variables}
+        return {**super().persistent(), "preprocessing": self.preprocessing.kept}
 
 
 def _rebuild(space: gymnasium.Space, leaves: Any) -> gymnasium.Space:

@@ -32,6 +32,11 @@ class Stage(tf.Module):
     def update(self, value: tf.Tensor) -> None:
         """Learn from values `[K, ...]` that were seen in training."""
 
+    @property
+    def kept(self) -> list[Any]:
+        """Variables that a checkpoint holds."""
+        return list(self.variables)
+
 
 class ImageResize(Stage):
     """Images `[H, W, C]` of another size, whose pixels are means of those they cover."""
@@ -209,6 +214,11 @@ class Custom(Stage):
     def __call__(self, value, state):
         """Result of the object."""
         return self._made(value), state
+
+    @property
+    def kept(self):
+        """Those of the object, if it is a layer or module."""
+        return list(getattr(self._made, "variables", ()))
 
 
 TYPES = {

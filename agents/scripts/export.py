@@ -161,18 +161,22 @@ class Policy:
 
     def _write_onnx(self, directory: pathlib.Path) -> str:
         try:
+            import onnx
             import tf2onnx
         except ImportError as error:
             raise runs.RunError(
                 "format onnx needs tf2onnx; install it by pip install 'agents[onnx]'."
             ) from error
         logging.getLogger("tf2onnx").setLevel("CRITICAL")  # What matters is raised.
-        convert = tf2onnx.convert.from_function
-        signature = list(self.inputs.values())
         path = directory / "policy.onnx"
-        _converted(
-            "onnx", lambda: convert(self._function(), signature, output_path=str(path))
-        )
+
+        def convert():
+            signature = list(self.inputs.values())
+            model, _ = tf2onnx.convert.from_function(self._function(), signature)
+            onnx.checker.check_model(model)  # Unknown operations are still there.
+            onnx.save(model, str(path))
+
+        _converted("onnx", convert)
         return path.name
 
     def _write_litert(self, directory: pathlib.Path) -> str:

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+import simulated
 import tensorflow as tf
 
 from agents import agent as agent_
@@ -10,7 +11,6 @@ from agents import preprocessing, tools
 from agents.algorithms import dqn, ppo, sac
 from agents.scripts import experiment
 from agents.tools import config, wrappers
-from tests.algorithms import simulated
 
 SEQUENCE = [{"type": "sequence", "length": 3}]
 GRU = [8, {"type": "gru", "units": 4}]

@@ -90,11 +90,6 @@ def test_algorithms_behind_preprocessing_conform():
     check("ppo", *algorithms.SPACES[0], cls=cls)
 
 
-@pytest.mark.xfail(
-    raises=testing.ConformanceError,
-    strict=True,
-    reason="tf.Module.variables, which is saved, knows no variables of Keras layers",
-)
 def test_algorithms_behind_layers_of_keras_conform():
     stages = [{"type": "keras.layers:Dense", "units": 3}]
     cls = preprocessing.subclass(experiment.algorithm_class("dqn"), stages)
