@@ -1,0 +1,86 @@
+"""`act` and `observe` of an Agent beside the `predict` loop of Stable-Baselines3.
+
+    python benchmarks/acting.py --peers PYTHON [--repeats 3] [--steps 5000]
+
+PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`. One
+CartPole-v1, two layers of 64 units, actions sampled. Ours remembers every step as in
+training, but does not reach an update; theirs only chooses actions. Steps of the
+environment and resets are included. They take turns, each in a process of its own.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def main() -> None:
+    """Measure in turns, print rates and their ratio, and one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", metavar="PYTHON", help="interpreter with the peers")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5_000)
+    parser.add_argument("--only", action="store_true", help="measure ours, here")
+    args = parser.parse_args()
+    if args.only:
+        print(json.dumps(ours(args.steps)))
+        return
+    steps = ["--steps", str(args.steps)]
+    commands = {
+        "agent": [sys.executable, __file__, "--only", *steps],
+        "sb3": [args.peers, str(ROOT / "benchmarks/peers/sb3_predict.py"), *steps],
+    }
+    rates = {name: [] for name in commands}
+    for _ in range(args.repeats):
+        for name, command in commands.items():
+            output = subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout
+            rates[name].append(json.loads(output.splitlines()[-1])["steps_per_s"])
+            print(f"{name:<6}{rates[name][-1]:>9,.0f} steps/s", flush=True)
+    pairs = zip(rates["agent"], rates["sb3"], strict=True)
+    ratio = statistics.median(a / b for a, b in pairs)
+    print(f"agent / sb3: {ratio:.2f}")
+    print(json.dumps({**rates, "ratio": ratio}))
+
+
+def ours(steps: int) -> dict[str, float]:
+    """Environment steps per second."""
+    from agents.scripts import runs
+
+    runs.start_tensorflow()
+    import gymnasium
+
+    import agents
+
+    env = gymnasium.make("CartPole-v1")
+    config = {"type": "ppo", "memory": "unrolls", "unroll_length": 10 * steps}
+    config |= {"network": "small", "chunk_length": 1}
+    agent = agents.Agent.create(config, env.observation_space, env.action_space)
+
+    def run(count):
+        observation, _ = env.reset(seed=0)
+        start = time.perf_counter()
+        for _ in range(count):
+            action = agent.act(observation)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                agent.observe(
+                    reward, terminated, truncated, next_observation=observation
+                )
+                observation, _ = env.reset()
+            else:
+                agent.observe(reward, False)
+        return count / (time.perf_counter() - start)
+
+    run(steps // 10)  # Traces.
+    return {"steps_per_s": run(steps)}
+
+
+if __name__ == "__main__":
+    main()
