@@ -648,11 +648,9 @@ class Watched(ppo.PPO):
     def __init__(self, *args):
         super().__init__(*args)
         self.worst = tf.Variable([0.0, 0.0], trainable=False)
-        self.updates = tf.Variable(0, trainable=False)
         self.begun = tf.Variable(False, trainable=False)
 
     def train(self):
-        self.updates.assign_add(1)
         self.begun.assign(True)
         super().train()
 
