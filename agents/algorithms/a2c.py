@@ -7,6 +7,7 @@ synchronous form.
 import dataclasses
 
 from agents.algorithms import policy_gradient
+from agents.tools import schedules
 
 
 def _descent() -> dict:
@@ -27,9 +28,9 @@ class Config(policy_gradient.Config):
     memory: str = "unrolls"
     unroll_length: int = 5
     chunk_length: int = 5
-    gae_lambda: float = 1.0
+    gae_lambda: schedules.Scalar = 1.0
     normalize_advantages: bool = False
-    entropy_coef: float = 0.01
+    entropy_coef: schedules.Scalar = 0.01
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
 

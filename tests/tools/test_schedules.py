@@ -1,9 +1,11 @@
 """Values of hyperparameters over environment steps."""
 
+import types
+
 import pytest
 import tensorflow as tf
 
-from agents.tools import schedules
+from agents.tools import config, schedules
 
 MOVING = ("linear", "polynomial", "cosine", "exponential")
 
@@ -41,7 +43,48 @@ def test_values(kind, step, expected):
 
 
 def test_all_types_are_tested():
-    assert {*MOVING, "constant"} == set(schedules.Schedule.TYPES)
+    assert {*MOVING, "constant", "piecewise"} == set(schedules.Schedule.TYPES)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(0, 3.0), (9, 3.0), (10, 2.0), (19, 2.0), (20, 7.0), (99, 7.0)],
+)
+def test_piecewise(step, expected):
+    schedule = schedules.Schedule(
+        "piecewise", values=(3.0, 2.0, 7.0), boundaries=(10.0, 20.0)
+    )
+    assert float(schedules.value(schedule, tf.constant(step, tf.int64))) == expected
+    assert schedules.ends(schedule) == (3.0, 2.0, 7.0)
+
+
+def test_units():
+    time = schedules.Time(tf.constant(5, tf.int64), tf.constant(2, tf.int64))
+    steps = schedules.Schedule("linear", 10.0, 0.0, 10.0)
+    updates = schedules.Schedule("linear", 10.0, 0.0, 10.0, unit="updates")
+    assert float(schedules.value(steps, time)) == 5.0
+    assert float(schedules.value(updates, time)) == 8.0
+
+
+def test_current_values_of_a_config():
+    config = types.SimpleNamespace(
+        rate=schedules.Schedule("linear", 1.0, 0.0, 10.0), clip=0.2, name="x"
+    )
+    now = schedules.Current(config, schedules.Time(tf.constant(5), tf.constant(0)))
+    assert float(now.rate) == 0.5
+    assert (now.clip, now.name) == (0.2, "x")
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = now.nothing
+
+
+def test_held_values_change_when_they_are_told_the_time():
+    held = schedules.Held(schedules.Schedule("linear", 1.0, 0.0, 10.0))
+    assert float(held.value) == 1.0
+    held.update(schedules.Time(tf.constant(5), tf.constant(0)))
+    assert float(held.value) == 0.5
+    number = schedules.Held(0.3)
+    number.update(schedules.Time(tf.constant(5), tf.constant(0)))
+    assert number.value == 0.3
 
 
 @pytest.mark.parametrize(
@@ -123,6 +166,39 @@ def test_works_in_the_graph_with_a_variable_in_one_trace():
 def test_impossible_schedules_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         schedules.Schedule(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"type": "linear"}, "a number to start from"),
+        ({"type": "constant", "start": 1.0, "unit": "days"}, "unit 'days' is not one"),
+        ({"type": "constant", "start": 1.0, "values": (1.0,)}, "Only a piecewise"),
+        ({"type": "piecewise", "start": 1.0, "values": (1.0,)}, "has only values"),
+        ({"type": "piecewise"}, "one value more"),
+        (
+            {"type": "piecewise", "values": (1.0,), "boundaries": (1.0,)},
+            "one value more",
+        ),
+        (
+            {"type": "piecewise", "values": (1.0, 2.0, 3.0), "boundaries": (2.0, 1.0)},
+            "increasing boundaries",
+        ),
+    ],
+)
+def test_impossible_pieces_raise(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        schedules.Schedule(**arguments)
+
+
+def test_form_of_pieces_and_units_in_config_files():
+    pieces = schedules.Schedule("piecewise", values=(1.0, 2.0), boundaries=(3.0,))
+    form = {"type": "piecewise", "values": [1.0, 2.0], "boundaries": [3.0]}
+    assert pieces.to_dict() == form
+    linear = schedules.Schedule("linear", 1.0, 0.0, 5.0, unit="updates")
+    assert linear.to_dict()["unit"] == "updates"
+    for schedule in (pieces, linear):
+        assert config.convert(schedules.Schedule, schedule.to_dict(), "x") == schedule
 
 
 @pytest.mark.parametrize(
