@@ -162,7 +162,8 @@ class Agent:
                 "before it acts again."
             )
         pending = self._pending[rows]
-        if training and pending.all() and self._is_next(rows, leaves):
+        goes_on = pending.all() and not new.any()
+        if training and goes_on and self._is_next(rows, leaves):
             self._pending[rows] = False
             action = self._call(self._learn_and_act, rows, self._facts[rows], leaves)
         else:

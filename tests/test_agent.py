@@ -334,3 +334,20 @@ def test_one_row_may_be_abandoned(cartpole):
     cartpole.reset(1)
     cartpole.observe(1.0, False, agent_indices=0)
     assert cartpole.act(np.zeros(4), 1) in (0, 1)
+
+
+def test_episodes_that_begin_with_what_the_last_one_ended_with():
+    env = gymnasium.make("CartPole-v1")
+    spaces = env.observation_space, env.action_space
+    agent = agent_.Agent.create(load("recurrent", 2), *spaces)
+    states = []
+    for terminated in ([False, False], [True, False], [False, False]):
+        agent.act(np.ones([2, 4]))
+        states.append(
+            [x.numpy() for x in tf.nest.flatten(agent.algorithm.running_state([0, 1]))]
+        )
+        agent.observe(np.ones(2), terminated)
+    for first, second, third in zip(*states, strict=True):
+        np.testing.assert_allclose(third[0], first[0], rtol=1e-6)
+        assert not np.allclose(second[0], first[0])
+        assert not np.allclose(third[1], first[1])

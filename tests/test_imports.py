@@ -27,6 +27,7 @@ ALLOWED = {
     "testing": {"tools", "environments", "algorithms"} | PARTS,
     "scripts": {"tools", "environments", "algorithms", "distributed", "testing"}
     | PARTS,
+    "pretraining": {"tools"},
     "agent": {"tools", "environments", "scripts"},
     "runner": {"agent", "tools", "environments", "scripts"},
 }

@@ -298,6 +298,22 @@ class ActorCritic(algorithm.Algorithm):
         if self._config.whole_episodes:
             conditional.when(self.memory.full(), self.train)
 
+    def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
+        """Mean of -log p(action), and the policy; see `Algorithm.imitation`."""
+        head, first = self.network.head, items["first"]
+        leading = tf.unstack(tf.shape(first))
+        parameters = self.network.policy(
+            self.observations(items["observation"]),
+            self.network.initial_state(leading[0]),
+            first,
+        )
+        sample = head.sample_of(rows.merge_time(items["action"]))
+        sample = tf.nest.map_structure(
+            lambda x: tf.reshape(x, [*leading, *x.shape[1:]]), sample
+        )
+        log_prob = head.distribution(parameters).log_prob(sample)
+        return -tf.reduce_mean(log_prob), self.network.policy_variables
+
     def acting(self) -> list[tf.Variable]:
         """Network, statistics of observations, and steps for schedules."""
         observations = (x.variables for x in self.observations.persistent)

@@ -145,6 +145,11 @@ class DQN(off_policy.OffPolicy):
         action += tf.constant(np.ravel(self._space.start), tf.int64)
         return tf.reshape(action, [-1, *self._space.shape])
 
+    def memory_action(self, action: tf.Tensor) -> tf.Tensor:
+        """Choices `[K, D]` for actions of the space."""
+        start = tf.constant(np.ravel(self._space.start), tf.int64)
+        return tf.reshape(action, [-1, len(self._sizes)]) - start
+
     def expected(self, outputs: tf.Tensor) -> tf.Tensor:
         """Values `[B, values]` of outputs of the network `[B, values, atoms]`."""
         if self._config.atoms == 1:

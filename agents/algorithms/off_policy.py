@@ -174,6 +174,10 @@ class OffPolicy(algorithm.Algorithm):
         """Actions of the environment's space for those that are remembered."""
         raise NotImplementedError
 
+    def memory_action(self, action: Any) -> tf.Tensor:
+        """What is remembered of actions of the environment's space."""
+        raise NotImplementedError
+
     def learn(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -222,6 +226,22 @@ class OffPolicy(algorithm.Algorithm):
     ) -> None:
         """Remember one transition per row, and train as often as it is due."""
         self.steps.assign_add(tf.size(agent_indices, tf.int64))
+        chosen = tf.gather(self._chosen, agent_indices)
+        facts = reward, terminated, truncated
+        self.remember(agent_indices, observation, chosen, *facts, next_observation)
+        self.remembered(tf.size(agent_indices, tf.int64))
+
+    def remember(
+        self,
+        agent_indices: tf.Tensor,
+        observation: Any,
+        action: tf.Tensor,
+        reward: tf.Tensor,
+        terminated: tf.Tensor,
+        truncated: tf.Tensor,
+        next_observation: Any,
+    ) -> None:
+        """Put one transition per row into the memory; the action as it is there."""
         if self._config.reward_clip is not None:
             limit = self._config.reward_clip
             reward = tf.clip_by_value(reward, -limit, limit)
@@ -230,14 +250,13 @@ class OffPolicy(algorithm.Algorithm):
         index = self.memory.append(
             agent_indices,
             observation,
-            tf.gather(self._chosen, agent_indices),
+            action,
             reward,
             terminated,
             truncated,
             next_observation,
         )
         self.completed(index)
-        self.remembered(tf.size(agent_indices, tf.int64))
 
     @property
     def time(self) -> schedules.Time:

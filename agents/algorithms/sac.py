@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from agents import optimizers
 from agents.algorithms import off_policy
-from agents.networks import distributions, layers, soft_actor_critic
-from agents.tools import placement, schedules, spaces
+from agents.networks import distributions, heads, layers, soft_actor_critic
+from agents.tools import placement, rows, schedules, spaces
 
 
 def _descent() -> dict:
@@ -134,6 +134,22 @@ class SAC(off_policy.OffPolicy):
         if self._discrete:
             return action + int(self._space.start)
         return self.policy.action(action)
+
+    def memory_action(self, action: tf.Tensor) -> tf.Tensor:
+        """Vectors in [-1, 1] or choices for actions of the space."""
+        if self._discrete:
+            return action - int(self._space.start)
+        return heads.unscale(action, self._space)
+
+    def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
+        """Mean of -log p(action), and the policy; see `Algorithm.imitation`."""
+        items = rows.merge_time(items)
+        observation, action = items["observation"], items["action"]
+        action = self.memory_action(action)
+        if not self._discrete:
+            action = tf.atanh(tf.clip_by_value(action, -heads.INSIDE, heads.INSIDE))
+        log_prob = self.distribution(self.observations(observation)).log_prob(action)
+        return -tf.reduce_mean(log_prob), self.policy.trainable_variables
 
     def distribution(self, observation: Any) -> Any:
         """Of actions before tanh, or of choices."""

@@ -13,7 +13,7 @@ import tensorflow as tf
 from agents import exploration, optimizers
 from agents.algorithms import off_policy
 from agents.networks import heads, layers, soft_actor_critic
-from agents.tools import placement, schedules
+from agents.tools import placement, rows, schedules
 
 
 def _descent() -> dict:
@@ -121,6 +121,18 @@ class TD3(off_policy.OffPolicy):
     def environment_action(self, action: tf.Tensor) -> tf.Tensor:
         """Actions of the space."""
         return heads.scale(action, self._space)
+
+    def memory_action(self, action: tf.Tensor) -> tf.Tensor:
+        """Vectors in [-1, 1] for actions of the space."""
+        return heads.unscale(action, self._space)
+
+    def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
+        """Mean squared difference, and the policy; see `Algorithm.imitation`."""
+        items = rows.merge_time(items)
+        observation, action = items["observation"], items["action"]
+        ours = tf.tanh(self.policy(self.observations(observation)))
+        loss = tf.reduce_mean((ours - self.memory_action(action)) ** 2)
+        return loss, self.policy.trainable_variables
 
     def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns `[B]`, of next actions with some noise; algorithm 1."""

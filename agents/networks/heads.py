@@ -64,6 +64,12 @@ class NormalHead(keras.layers.Layer):
         low, high = _bounds(self._space)
         return tf.clip_by_value(tf.reshape(sample, [-1, *self._space.shape]), low, high)
 
+    def sample_of(self, action: tf.Tensor) -> tf.Tensor:
+        """Samples `[B, A]` that lead to actions of the space `[B, *shape]`."""
+        if self._bounded:
+            return unscale(action, self._space)
+        return tf.reshape(action, [-1, *self.sample_spec.shape])
+
 
 class TanhNormalHead(NormalHead):
     """Normal distribution squashed by tanh to the bounds of a box.
@@ -85,6 +91,11 @@ class TanhNormalHead(NormalHead):
     def action(self, sample: tf.Tensor) -> tf.Tensor:
         """Action of the space `[B, *shape]` for samples `[B, A]`."""
         return super().action(tf.tanh(sample))
+
+    def sample_of(self, action: tf.Tensor) -> tf.Tensor:
+        """Samples `[B, A]` that lead to actions of the space `[B, *shape]`."""
+        unit = super().sample_of(action)
+        return tf.atanh(tf.clip_by_value(unit, -INSIDE, INSIDE))
 
 
 class BetaHead(keras.layers.Layer):
@@ -124,6 +135,11 @@ class BetaHead(keras.layers.Layer):
         """Action of the space `[B, *shape]` for samples `[B, A]`."""
         return scale(2.0 * sample - 1.0, self._space)
 
+    def sample_of(self, action: tf.Tensor) -> tf.Tensor:
+        """Samples `[B, A]` that lead to actions of the space `[B, *shape]`."""
+        unit = tf.clip_by_value(unscale(action, self._space), -INSIDE, INSIDE)
+        return (unit + 1.0) / 2.0
+
 
 class CategoricalHead(keras.layers.Layer):
     """Categorical distribution, for Discrete spaces."""
@@ -153,6 +169,10 @@ class CategoricalHead(keras.layers.Layer):
     def action(self, sample: tf.Tensor) -> tf.Tensor:
         """Action of the space `[B]` for indices `[B]`."""
         return sample + int(self._space.start)
+
+    def sample_of(self, action: tf.Tensor) -> tf.Tensor:
+        """Indices `[B]` of actions of the space `[B]`."""
+        return action - int(self._space.start)
 
 
 class MultiCategoricalHead(keras.layers.Layer):
@@ -190,6 +210,11 @@ class MultiCategoricalHead(keras.layers.Layer):
         action = tf.reshape(sample, [-1, *self._space.shape]) + self._low
         return tf.cast(action, spaces.spec(self._space).dtype)
 
+    def sample_of(self, action: tf.Tensor) -> tf.Tensor:
+        """Indices `[B, K]` of actions of the space `[B, *shape]`."""
+        index = tf.cast(action, tf.int64) - self._low
+        return tf.reshape(index, [-1, len(self._sizes)])
+
 
 class BernoulliHead(keras.layers.Layer):
     """Independent binary values, for MultiBinary spaces."""
@@ -217,6 +242,10 @@ class BernoulliHead(keras.layers.Layer):
     def action(self, sample: tf.Tensor) -> tf.Tensor:
         """Action of the space `[B, *shape]` for values `[B, A]`."""
         return tf.reshape(sample, [-1, *self._space.shape])
+
+    def sample_of(self, action: tf.Tensor) -> tf.Tensor:
+        """Values `[B, A]` of actions of the space `[B, *shape]`."""
+        return tf.reshape(action, [-1, *self.sample_spec.shape])
 
 
 class JointHead(keras.layers.Layer):
@@ -248,6 +277,11 @@ class JointHead(keras.layers.Layer):
         """Action of the space `[B, ...]` for samples of the leaves."""
         pairs = zip(self._heads, sample, strict=True)
         return spaces.unflatten(self._structure, [x.action(y) for x, y in pairs])
+
+    def sample_of(self, action: Any) -> tuple:
+        """Samples of the leaves that lead to actions of the space `[B, ...]`."""
+        pairs = zip(self._heads, spaces.flatten(action), strict=True)
+        return tuple(x.sample_of(y) for x, y in pairs)
 
 
 def head(space: gymnasium.Space, config: NetworkConfig, seed: int) -> Any:
@@ -287,6 +321,8 @@ def masked(
     return {"logits": tf.where(allowed, parameters["logits"], FORBIDDEN)}
 
 
+INSIDE = 1.0 - 1e-6
+"""Largest part of the way to a bound that distributions between bounds can reach."""
 MAX_VALUES = 1000
 """Values that one number of an integer box may take to be an action."""
 
@@ -331,6 +367,14 @@ def scale(unit: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
     unit = tf.clip_by_value(tf.reshape(unit, [-1, *space.shape]), -1.0, 1.0)
     low, high = _bounds(space)
     return tf.clip_by_value(low + (unit + 1.0) / 2.0 * (high - low), low, high)
+
+
+def unscale(action: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
+    """Vectors `[B, A]` in [-1, 1] for actions of a bounded box, see `scale`."""
+    low, high = _bounds(space)
+    size = tf.where(high > low, high - low, 1.0)
+    unit = tf.clip_by_value(2.0 * (action - low) / size - 1.0, -1.0, 1.0)
+    return tf.reshape(unit, [-1, int(np.prod(space.shape))])
 
 
 def _integer_range(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:

@@ -99,6 +99,17 @@ class Algorithm(tf.Module):
         """State of the policy in running episodes of these rows, `[K, ...]`."""
         return ()
 
+    def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
+        """How unlike recorded actions the policy is, and the variables to change that.
+
+        Args:
+          items: `observation`, `action` of the environment, and `first` (steps that
+            begin an episode, or what is known of one), structures of `[B, T, ...]`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no policy that could imitate actions."
+        )
+
     def train(self) -> None:
         """Learn from what is remembered; the functions above call it when it is due.
 

@@ -20,3 +20,8 @@ def write(variables: Any, rows: tf.Tensor, values: Any) -> None:
     tf.nest.map_structure(
         lambda x, value: x.scatter_nd_update(rows[:, None], value), variables, values
     )
+
+
+def merge_time(structure: Any) -> Any:
+    """Tensors `[B * T, ...]` of tensors `[B, T, ...]`."""
+    return tf.nest.map_structure(lambda x: tf.reshape(x, [-1, *x.shape[2:]]), structure)

@@ -1,0 +1,163 @@
+"""What an agent can learn from recordings before it acts: imitation, a filled memory.
+
+recorder = recordings.Recorder(env.observation_space, env.action_space)
+...                                     # recorder.record(...) after every step
+recorder.save("expert.npz")
+losses = pretraining.imitate(agent, "expert.npz")
+pretraining.fill(agent, "expert.npz")
+"""
+
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from agents.tools import recordings
+
+
+def imitate(
+    agent: Any,
+    recording: str | pathlib.Path,
+    updates: int = 1_000,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+) -> np.ndarray:
+    """Behavioural cloning: let the policy choose what was recorded.
+
+    The statistics that observations are normalized by become those of the recording.
+    Recurrent policies are trained through pieces of `chunk_length` or `unroll_length`
+    steps, before which nothing is known.
+
+    Args:
+      agent: Whose policy learns.
+      recording: File that a `Recorder` wrote.
+      updates: Steps of Adam.
+      batch_size: Recorded steps of each, or pieces.
+      learning_rate: Of Adam.
+      seed: Of the choice of batches.
+
+    Returns:
+      Losses `[updates]`: mean negative log-probabilities of the recorded actions, for
+      deterministic policies squared differences, of actions between -1 and 1.
+
+    Raises:
+      RecordingError: if it does not fit, or is too short.
+      NotImplementedError: for algorithms without a policy, which `fill` is for.
+    """
+    algorithm = agent.algorithm
+    data = _read(agent, recording)
+    steps = len(data["reward"])
+    settings, length = agent.config.algorithm, 1
+    if settings.network.recurrent:
+        length = getattr(settings, "chunk_length", settings.unroll_length)
+    count = steps // length
+    if not count:
+        raise recordings.RecordingError(
+            f"{recording} has {steps} steps, but {length} are needed."
+        )
+    names = ("observation", "action", "first")
+    pieces = tf.nest.map_structure(
+        lambda x: x[: count * length].reshape(count, length, *x.shape[1:]),
+        {name: data[name] for name in names},
+    )
+    everything = tf.nest.map_structure(tf.constant, data["observation"])
+    algorithm.observations.update(everything, tf.ones([steps], tf.bool))
+    _, variables = algorithm.imitation(_take(pieces, np.arange(1)))
+    optimizer = keras.optimizers.Adam(learning_rate)
+    optimizer.build(variables)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def step(items):
+        with tf.GradientTape() as tape:
+            loss, _ = algorithm.imitation(items)
+        gradients = tape.gradient(loss, [x.value for x in variables])
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return loss
+
+    random = np.random.default_rng(seed)
+    size = min(batch_size, count)
+    chosen = (random.choice(count, size, replace=False) for _ in range(updates))
+    return np.array([step(_take(pieces, rows)).numpy() for rows in chosen])
+
+
+def fill(agent: Any, recording: str | pathlib.Path) -> int:
+    """Put a recording into the replay memory of an agent, which must not be acting.
+
+    Nothing is learned of it yet, and it does not count as steps.
+
+    Returns:
+      Number of transitions.
+
+    Raises:
+      RecordingError: if it does not fit.
+      ValueError: for algorithms without a replay memory.
+    """
+    algorithm = agent.algorithm
+    if not hasattr(algorithm, "remember"):
+        raise ValueError(
+            f"{agent.config.algorithm.type} has no replay memory to fill; use imitate, "
+            "or dqn, sac or td3."
+        )
+    data = _read(agent, recording)
+    row = tf.constant([0])
+
+    def put(items):
+        items = tf.nest.map_structure(lambda x: x[None], items)
+        tf.cond(items["first"][0], lambda: algorithm.memory.begin(row), lambda: None)
+        algorithm.remember(
+            row,
+            items["observation"],
+            algorithm.memory_action(items["action"]),
+            *(items[name] for name in recordings.FLAGS),
+            items["next_observation"],
+        )
+        return ()
+
+    @tf.function(autograph=False)
+    def put_all(data):
+        steps = tf.shape(data["reward"])[0]
+
+        def body(index):
+            put(tf.nest.map_structure(lambda x: x[index], data))
+            return (index + 1,)
+
+        tf.while_loop(lambda index: index < steps, body, (0,), parallel_iterations=1)
+        algorithm.memory.begin(row)
+
+    put_all(tf.nest.map_structure(tf.constant, data))
+    return len(data["reward"])
+
+
+def _read(agent: Any, recording: str | pathlib.Path) -> dict[str, Any]:
+    """Recording as the algorithm sees it, and which steps are the `first` ones."""
+    data = recordings.load(recording, agent.observation_space, agent.action_space)
+    done = data["terminated"] | data["truncated"]
+    data["first"] = np.concatenate([[True], done[:-1]])
+    if hasattr(agent.algorithm, "preprocessing"):
+        _preprocess(agent.algorithm.preprocessing, data)
+    return data
+
+
+def _preprocess(stages: Any, data: dict[str, Any]) -> None:
+    """Replace observations by what comes out of the stages, step by step."""
+    step = tf.function(lambda x, state: stages(x, state), autograph=False)
+    seen: dict[str, list] = {"observation": [], "next_observation": []}
+    state = None
+    for index, first in enumerate(data["first"]):
+        state = stages.initial_state(1) if first else state
+        for name in seen:
+            now = _take(data[name], [index])
+            value, following = step(now, state)
+            state = following if name == "observation" else state
+            seen[name].append(value)
+    for name, values in seen.items():
+        data[name] = tf.nest.map_structure(
+            lambda *x: np.concatenate([y.numpy() for y in x]), *values
+        )
+
+
+def _take(pieces: Any, rows: np.ndarray) -> Any:
+    return tf.nest.map_structure(lambda x: tf.constant(x[rows]), pieces)

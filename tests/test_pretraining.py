@@ -1,0 +1,210 @@
+"""Recordings, and what agents learn of them before they act."""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import agent as agent_
+from agents import networks, pretraining
+from agents.networks import heads
+from agents.tools import recordings
+
+BOX = gs.Box(np.float32([-2, 0]), np.float32([2, 1]))
+SEEN = gs.Box(-1, 1, (3,))
+NESTED = gs.Dict({"image": gs.Box(0, 255, (2, 2, 1), np.uint8), "word": gs.Discrete(3)})
+UNROLLS = {"memory": "unrolls", "unroll_length": 16, "jit": False}
+REPLAY = {"start_size": 8, "batch_size": 8, "jit": False, "network": [32]}
+
+
+def rule(observation, space):
+    """What the expert does."""
+    if isinstance(space, gs.Discrete):
+        return int(space.start + (observation[0] > 0) + (observation[1] > 0))
+    unit = np.clip(observation[:2], -0.9, 0.9)
+    return (space.low + (unit + 1) / 2 * (space.high - space.low)).astype(np.float32)
+
+
+def record(path, space, steps=600, delay=0, length=7):
+    """Recording of an expert, whose actions follow what was seen some steps before."""
+    recorder = recordings.Recorder(SEEN, space)
+    random = np.random.default_rng(0)
+    seen = random.uniform(-1, 1, (steps + 1, 3)).astype(np.float32)
+    for step in range(steps):
+        action = rule(seen[max(step - delay, step // length * length)], space)
+        over = step % length == length - 1
+        recorder.record(
+            seen[step], action, 0.5, over and step % 2, over, seen[step + 1]
+        )
+    recorder.save(path)
+    return seen
+
+
+def test_what_is_recorded_is_read(tmp_path):
+    recorder = recordings.Recorder(NESTED, BOX)
+    NESTED.seed(0)
+    steps = [
+        (NESTED.sample(), BOX.sample(), float(x), x == 2, x == 1, NESTED.sample())
+        for x in range(3)
+    ]
+    for step in steps:
+        recorder.record(*step)
+    assert len(recorder) == 3
+    recorder.save(tmp_path / "x.npz")
+    data = recordings.load(tmp_path / "x.npz", NESTED, BOX)
+    assert data["reward"].tolist() == [0, 1, 2]
+    assert data["terminated"].tolist() == [False, False, True]
+    assert data["truncated"].tolist() == [False, True, False]
+    for index, (seen, action, *_, following) in enumerate(steps):
+        np.testing.assert_array_equal(data["action"][index], action)
+        for key in NESTED:
+            np.testing.assert_array_equal(data["observation"][key][index], seen[key])
+            ours = data["next_observation"][key][index]
+            np.testing.assert_array_equal(ours, following[key])
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    path = tmp_path / "x.npz"
+    record(path, gs.Discrete(3), 5)
+    recorder = recordings.Recorder(SEEN, BOX)
+    with pytest.raises(
+        recordings.RecordingError, match=r"observation must have .*\(3,\)"
+    ):
+        recorder.record(np.zeros(2), BOX.sample(), 0.0, False, False, np.zeros(3))
+    with pytest.raises(recordings.RecordingError, match="must be float32 .* int64"):
+        recordings.load(path, SEEN, BOX)
+    with pytest.raises(recordings.RecordingError, match="has no observation/image"):
+        recordings.load(path, NESTED, gs.Discrete(3))
+    with pytest.raises(recordings.RecordingError, match="cannot read recording"):
+        recordings.load(tmp_path / "none.npz", SEEN, BOX)
+    path.write_text("nothing")
+    with pytest.raises(recordings.RecordingError, match="cannot read recording"):
+        recordings.load(path, SEEN, BOX)
+
+
+@pytest.mark.parametrize("continuous", ["normal", "tanh_normal", "beta"])
+@pytest.mark.parametrize(
+    "space",
+    [
+        BOX,
+        gs.Discrete(4, start=-2),
+        gs.MultiDiscrete([2, 3], start=[1, 0]),
+        gs.MultiBinary(3),
+        gs.Box(-2, 3, (2, 2), np.int8),
+        gs.Dict({"a": gs.Discrete(3), "b": gs.Tuple([BOX, gs.MultiBinary(2)])}),
+    ],
+)
+def test_samples_lead_to_their_actions(space, continuous):
+    head = heads.head(space, networks.NetworkConfig(continuous=continuous), 0)
+    batch = gymnasium.vector.utils.batch_space(space, 9)
+    batch.seed(0)
+    action = tf.nest.map_structure(tf.constant, batch.sample())
+    again = head.action(head.sample_of(action))
+    left, right = tf.nest.flatten(action), tf.nest.flatten(again)
+    for ours, theirs in zip(left, right, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "space"),
+    [
+        ({"type": "ppo", **UNROLLS}, gs.Discrete(3, start=1)),
+        ({"type": "a2c", **UNROLLS, "network": {"continuous": "beta"}}, BOX),
+        ({"type": "sac", **REPLAY}, BOX),
+        ({"type": "sac", **REPLAY}, gs.Discrete(3, start=1)),
+        ({"type": "td3", **REPLAY}, BOX),
+    ],
+    ids=["ppo", "beta", "sac", "discrete sac", "td3"],
+)
+def test_policies_imitate(config, space, tmp_path):
+    seen = record(tmp_path / "expert.npz", space)
+    agent = agent_.Agent.create(config, SEEN, space)
+
+    def error():
+        actions = [agent.act(x, independent=True) for x in seen[:60]]
+        wanted = [rule(x, space) for x in seen[:60]]
+        wrong = np.abs(np.subtract(actions, wanted)) > 0.2
+        return np.mean(wrong)
+
+    before = error()
+    losses = pretraining.imitate(
+        agent, tmp_path / "expert.npz", 400, learning_rate=1e-2
+    )
+    assert losses.shape == (400,)
+    assert losses[-20:].mean() < losses[:20].mean()
+    assert before > 0.3
+    assert error() < 0.1
+
+
+def test_recurrent_policies_imitate_what_needs_a_memory(tmp_path):
+    space = gs.Discrete(3)
+    seen = record(tmp_path / "expert.npz", space, delay=1)
+    rates = []
+    for layers in ([32], [{"type": "gru", "units": 32}]):
+        values = {"type": "ppo", **UNROLLS, "chunk_length": 8, "network": layers}
+        agent = agent_.Agent.create(values, SEEN, space)
+        pretraining.imitate(agent, tmp_path / "expert.npz", 500, learning_rate=1e-2)
+        right = 0
+        for step in range(70):
+            action = agent.act(seen[step], training=False)
+            right += action == rule(seen[max(step - 1, step // 7 * 7)], space)
+            agent.observe(0.0, step % 7 == 6)
+        rates.append(right / 70)
+    assert rates[0] < 0.75
+    assert rates[1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("config", "space"),
+    [
+        ({"type": "dqn", **REPLAY, "n_step": 2, "prioritized": True}, gs.Discrete(3)),
+        ({"type": "sac", **REPLAY, "replay_ratio": 0}, BOX),
+    ],
+    ids=["dqn", "sac"],
+)
+def test_a_filled_memory_is_that_of_experience(config, space, tmp_path):
+    config = {"algorithm": {**config, "replay_ratio": 0, "capacity": 100}}
+    config["preprocessing"] = [{"type": "sequence", "length": 2}]
+    seen = record(tmp_path / "expert.npz", space, 40)
+    ours, theirs = (agent_.Agent.create(config, SEEN, space) for _ in range(2))
+    assert pretraining.fill(ours, tmp_path / "expert.npz") == 40
+    data = recordings.load(tmp_path / "expert.npz", SEEN, space)
+    row = tf.constant([0])
+    learner = theirs.algorithm
+    for step in range(40):
+        if step % 7 == 0:
+            learner.begin_episodes(row)
+        learner.perform(row, seen[step : step + 1])
+        action = learner.memory_action(tf.constant(data["action"][step : step + 1]))
+        learner._chosen.assign(action)
+        facts = (tf.constant(data[x][step : step + 1]) for x in recordings.FLAGS)
+        learner.experience(
+            row, seen[step : step + 1], None, *facts, seen[step + 1 : step + 2]
+        )
+    learner.memory.begin(row)
+    batches = [
+        x.algorithm.memory.sample(16, tf.constant([1, 2]), 0.4) for x in (ours, theirs)
+    ]
+    tf.nest.map_structure(np.testing.assert_array_equal, *batches)
+    assert int(ours.algorithm.memory.size) == int(learner.memory.size) > 30
+    assert int(ours.algorithm.steps) == 0
+
+
+def test_what_cannot_be_pretrained_says_so(tmp_path):
+    record(tmp_path / "expert.npz", gs.Discrete(3), 10)
+    dqn = agent_.Agent.create({"type": "dqn", **REPLAY}, SEEN, gs.Discrete(3))
+    with pytest.raises(
+        NotImplementedError, match="DQN has no policy that could imitate"
+    ):
+        pretraining.imitate(dqn, tmp_path / "expert.npz")
+    ppo = agent_.Agent.create({"type": "ppo", **UNROLLS}, SEEN, gs.Discrete(3))
+    with pytest.raises(
+        ValueError, match="ppo has no replay memory to fill; use imitate"
+    ):
+        pretraining.fill(ppo, tmp_path / "expert.npz")
+    values = {"type": "ppo", **UNROLLS, "network": "gru"}
+    gru = agent_.Agent.create(values, SEEN, gs.Discrete(3))
+    with pytest.raises(recordings.RecordingError, match="has 10 steps, but 16"):
+        pretraining.imitate(gru, tmp_path / "expert.npz")
