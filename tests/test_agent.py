@@ -339,7 +339,7 @@ def test_one_row_may_be_abandoned(cartpole):
 def test_episodes_that_begin_with_what_the_last_one_ended_with():
     env = gymnasium.make("CartPole-v1")
     spaces = env.observation_space, env.action_space
-    agent = agent_.Agent.create(load("recurrent", 2), *spaces)
+    agent = agent_.Agent.create(load("recurrent", 2), *spaces, num_agents=2)
     states = []
     for terminated in ([False, False], [True, False], [False, False]):
         agent.act(np.ones([2, 4]))
