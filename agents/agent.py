@@ -368,6 +368,26 @@ class Agent:
         """Learn of steps with these facts `[K, 3]` that led to these observations."""
         reward, terminated, truncated = tf.unstack(facts, axis=1)
         terminated, truncated = terminated > 0, truncated > 0
+        self._experience(rows, reward, terminated, truncated, after)
+        simulation.for_rows(self.algorithm.end_episodes, rows, terminated | truncated)
+        return []
+
+    def _act(self, rows, new, *leaves) -> list[tf.Tensor]:
+        simulation.for_rows(self.algorithm.begin_episodes, rows, new)
+        return self._perform(rows, leaves, training=False)
+
+    def _act_training(self, rows, new, *leaves) -> list[tf.Tensor]:
+        simulation.for_rows(self.algorithm.begin_episodes, rows, new)
+        return self._perform(rows, leaves, training=True)
+
+    def _learn_and_act(self, rows, facts, *leaves) -> list[tf.Tensor]:
+        """Learn of steps, and act where they led to, in episodes that go on."""
+        over = tf.zeros_like(rows, tf.bool)
+        self._experience(rows, facts[:, 0], over, over, leaves)
+        return self._perform(rows, leaves, training=True)
+
+    def _experience(self, rows, reward, terminated, truncated, after) -> None:
+        """Tell the algorithm what followed the actions that are kept."""
         self.algorithm.experience(
             rows,
             self._observation.pack(rows_.gather(self._before, rows)),
@@ -377,26 +397,15 @@ class Agent:
             truncated,
             self._observation.pack(list(after)),
         )
-        simulation.for_rows(self.algorithm.end_episodes, rows, terminated | truncated)
-        return []
 
-    def _act(self, rows, new, *leaves, training=False) -> list[tf.Tensor]:
-        simulation.for_rows(self.algorithm.begin_episodes, rows, new)
+    def _perform(self, rows, leaves, training) -> list[tf.Tensor]:
+        """Actions, which are kept for `experience` in training."""
         observation = self._observation.pack(list(leaves))
         action = spaces.flatten(self.algorithm.perform(rows, observation, training))
         if training:
             rows_.write(self._before, rows, list(leaves))
             rows_.write(self._done, rows, action)
         return action
-
-    def _act_training(self, rows, new, *leaves) -> list[tf.Tensor]:
-        return self._act(rows, new, *leaves, training=True)
-
-    def _learn_and_act(self, rows, facts, *leaves) -> list[tf.Tensor]:
-        """Learn of steps, and act where they led to, in running episodes."""
-        self._learn(rows, facts, *leaves)
-        new = tf.zeros_like(rows, tf.bool)
-        return self._act(rows, new, *leaves, training=True)
 
     def _look_at(self, rows, new, *leaves) -> list[tf.Tensor]:
         """Best actions, which nothing remembers."""
