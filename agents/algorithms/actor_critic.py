@@ -91,7 +91,7 @@ class Config:
             )
 
 
-class ActorCritic(algorithm.Algorithm):
+class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
     """Acts by a policy, remembers what followed, and learns when the memory is full.
 
     All of it happens inside the graph of `simulate`. Subclasses say what is remembered
@@ -201,16 +201,6 @@ class ActorCritic(algorithm.Algorithm):
         return []
 
     # Acting and remembering.
-
-    @property
-    def time(self) -> schedules.Time:
-        """What hyperparameters may depend on."""
-        return schedules.Time(self.steps, self.updates)
-
-    @property
-    def now(self) -> Any:
-        """The config, with the present values of schedules."""
-        return schedules.Current(self._config, self.time)
 
     @property
     def batch_steps(self) -> int:

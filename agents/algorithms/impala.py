@@ -12,7 +12,7 @@ import tensorflow as tf
 from agents import memories, returns
 from agents.algorithms import actor_critic
 from agents.networks import layers
-from agents.tools import conditional, schedules
+from agents.tools import conditional, rows, schedules
 
 
 def _descent() -> dict:
@@ -233,7 +233,7 @@ class IMPALA(actor_critic.ActorCritic):
             return value
 
         def inside():
-            flat = values(lambda x: tf.reshape(x, [-1, *x.shape[2:]]))
+            flat = values(rows.merge_time)
             return tf.reshape(flat, tf.shape(cut))[:, :-1]
 
         last = values(lambda x: x[:, -1])

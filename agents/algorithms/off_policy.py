@@ -101,7 +101,7 @@ class Config:
         ]
 
 
-class OffPolicy(algorithm.Algorithm):
+class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
     """Learns from transitions of all earlier policies, which a replay memory holds.
 
     Acting, remembering and training happen inside the graph of `simulate`. Subclasses
@@ -257,16 +257,6 @@ class OffPolicy(algorithm.Algorithm):
             next_observation,
         )
         self.completed(index)
-
-    @property
-    def time(self) -> schedules.Time:
-        """What hyperparameters may depend on."""
-        return schedules.Time(self.steps, self.updates)
-
-    @property
-    def now(self) -> Any:
-        """The config, with the present values of schedules."""
-        return schedules.Current(self._config, self.time)
 
     @property
     def start_size(self) -> int:

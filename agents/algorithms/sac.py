@@ -51,6 +51,8 @@ class Config(off_policy.Config):
 class SAC(off_policy.OffPolicy):
     """Learns a policy of high return and of high entropy."""
 
+    stochastic = True
+
     def __init__(
         self,
         observation_space: gymnasium.Space,
@@ -102,8 +104,6 @@ class SAC(off_policy.OffPolicy):
         self._synchronization = optimizers.Synchronization(tau=config.tau)
         names = ("critic_loss", "value", "policy_loss", "entropy", "temperature")
         super().__init__(observation_space, num_agents, config, seed, action, names)
-
-    stochastic = True
 
     def decide(
         self, observation: Any, state: Any, generator: Any = None

@@ -186,7 +186,7 @@ class MultiCategoricalHead(keras.layers.Layer):
     ):
         super().__init__()
         self._space = space
-        self._low, counts = _integer_range(space)
+        self._low, counts = spaces.integer_range(space)
         self._sizes = counts.ravel().tolist()
         size = sum(self._sizes)
         self._logits = keras.layers.Dense(
@@ -332,7 +332,7 @@ def check_action_space(space: gymnasium.Space) -> None:
     for leaf in spaces.leaf_spaces(space):
         spaces.spec(leaf)
         integers = isinstance(leaf, gymnasium.spaces.Box) and leaf.dtype.kind in "iub"
-        if integers and _integer_range(leaf)[1].max(initial=0) > MAX_VALUES:
+        if integers and spaces.integer_range(leaf)[1].max(initial=0) > MAX_VALUES:
             raise spaces.UnsupportedSpaceError(
                 f"Action space {leaf} has too many values to choose from, at most "
                 f"{MAX_VALUES} are supported; use a floating point Box."
@@ -375,12 +375,3 @@ def unscale(action: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
     size = tf.where(high > low, high - low, 1.0)
     unit = tf.clip_by_value(2.0 * (action - low) / size - 1.0, -1.0, 1.0)
     return tf.reshape(unit, [-1, int(np.prod(space.shape))])
-
-
-def _integer_range(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest values, and numbers of values, of a space of integers."""
-    if isinstance(space, gymnasium.spaces.MultiDiscrete):
-        return space.start.astype(np.int64), space.nvec.astype(np.int64)
-    low, high = (x.astype(np.float64) for x in (space.low, space.high))
-    counts = np.minimum(high - low + 1, 2**62)
-    return space.low.astype(np.int64), counts.astype(np.int64)

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -76,6 +77,7 @@ SHOWN = (
 """What there is, in short."""
 
 
+@functools.cache
 def _types() -> dict[str, type]:
     """Layers by the names that declarations use; those of Keras in snake case."""
     known = {

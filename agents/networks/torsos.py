@@ -1,5 +1,6 @@
 """Torsos: from structured observations and recurrent state to features."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,7 +10,7 @@ import tensorflow as tf
 from agents.networks import initializers, layers
 from agents.networks.presets import JOINS, NetworkConfig
 from agents.tools import config as config_
-from agents.tools import spaces
+from agents.tools import rows, spaces
 
 
 class Torso(keras.layers.Layer):
@@ -52,15 +53,7 @@ class Torso(keras.layers.Layer):
 
     def step(self, observation: Any, state: tuple) -> tuple[tf.Tensor, tuple]:
         """Features `[B, F]` of observations `[B, ...]`, and the next state."""
-        features, following, rest = self._encode(observation), (), state
-        for layer in self._behind:
-            if not _is_cell(layer):
-                features = layers.apply(layer, features)
-                continue
-            count = _states(layer)
-            features, new = _advance(layer, features, rest[:count])
-            following, rest = following + new, rest[count:]
-        return _require_vectors(features), following
+        return self._advance_all(self._encode(observation), state, _advance)
 
     def unroll(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
         """Features `[B, T, F]` of sequences; arguments as for `sequence`."""
@@ -77,21 +70,29 @@ class Torso(keras.layers.Layer):
           first: Steps that begin an episode, where the state is zero, bool `[B, T]`.
         """
         leading = tf.unstack(tf.shape(first))
-        flat = tf.nest.map_structure(
-            lambda x: tf.reshape(x, [-1, *x.shape[2:]]), observation
-        )
-        features, following, rest = self._encode(flat), (), state
+
+        def remember(cell, features, state):
+            features = tf.reshape(features, [*leading, features.shape[-1]])
+            features, states = _scan(cell, features, state, first)
+            return rows.merge_time(features), states
+
+        features = self._encode(rows.merge_time(observation))
+        features, states = self._advance_all(features, state, remember)
+        return tf.reshape(features, [*leading, features.shape[-1]]), states
+
+    def _advance_all(
+        self, features: Any, state: tuple, remember: Callable
+    ) -> tuple[tf.Tensor, tuple]:
+        """Features `[B, F]` behind all layers, and what recurrent ones remember."""
+        following = ()
         for layer in self._behind:
             if not _is_cell(layer):
                 features = layers.apply(layer, features)
                 continue
             count = _states(layer)
-            features = tf.reshape(features, [*leading, features.shape[-1]])
-            features, new = _scan(layer, features, rest[:count], first)
-            features = tf.reshape(features, [-1, features.shape[-1]])
-            following, rest = following + new, rest[count:]
-        features = _require_vectors(features)
-        return tf.reshape(features, [*leading, features.shape[-1]]), following
+            features, new = remember(layer, features, state[:count])
+            following, state = following + new, state[count:]
+        return _require_vectors(features), following
 
     def _encode(self, observation: Any) -> Any:
         """What the layers get, `[B, ...]`."""
@@ -144,14 +145,11 @@ class _Part(keras.layers.Layer):
     def _vector(self, leaf: tf.Tensor) -> tf.Tensor:
         """Float32 `[B, F]`; integers one-hot."""
         space = self.space
-        if hasattr(space, "n") and hasattr(space, "start"):
-            return tf.one_hot(leaf - int(space.start), int(space.n))
-        if hasattr(space, "nvec"):
-            sizes = np.ravel(space.nvec)
-            starts = np.broadcast_to(np.ravel(space.start), sizes.shape)
-            columns = tf.unstack(tf.reshape(leaf, [-1, len(sizes)]), axis=1)
-            triples = zip(columns, sizes, starts, strict=True)
-            return tf.concat([tf.one_hot(c - int(s), int(n)) for c, n, s in triples], 1)
+        if hasattr(space, "start"):
+            low, count = (x.ravel() for x in spaces.integer_range(space))
+            columns = tf.unstack(tf.reshape(leaf, [-1, len(low)]), axis=1)
+            parts = zip(columns, low, count, strict=True)
+            return tf.concat([tf.one_hot(x - int(s), int(n)) for x, s, n in parts], 1)
         return _flat(_scaled(leaf))
 
     def _numbers(self, leaf: tf.Tensor) -> tf.Tensor:
@@ -175,11 +173,8 @@ def _flat(value: tf.Tensor) -> tf.Tensor:
 
 def _values(space: Any) -> tuple[int, int | None]:
     """Lowest of the integers of a space, and their number; zero and none if unknown."""
-    if hasattr(space, "nvec"):
-        return int(np.min(space.start)), int(np.max(space.nvec))
-    if hasattr(space, "start"):
-        return int(space.start), int(space.n)
-    low, high = int(np.min(space.low)), int(np.max(space.high))
+    low, count = spaces.integer_range(space)
+    low, high = int(np.min(low)), int(np.max(low + count - 1))
     return (low, high - low + 1) if high - low < 2**20 else (0, None)
 
 

@@ -107,11 +107,7 @@ def _create(spec: Any, path: str) -> optimizer_.Optimizer:
                 f"unknown config key '{path}.{key}'; {config.did_you_mean(key, hints)}"
             )
         arguments[key] = _convert(hints[key], value, f"{path}.{key}")
-    try:
-        return cls(**arguments)
-    except (TypeError, ValueError) as error:
-        text = str(error).rpartition("__init__() ")[2]
-        raise config.ConfigError(f"config key '{path}' ({kind}): {text}") from error
+    return config.call(cls, arguments, f"config key '{path}' ({kind})", arguments)
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:

@@ -74,9 +74,8 @@ class Preprocessing(tf.Module):
         for leaf, chain, states in parts:
             after = []
             for stage, before in zip(chain, states, strict=True):
-                if learn:
-                    given = leaf
-                leaf, new = stage(leaf, before)
+                given = leaf
+                leaf, new = stage(given, before)
                 after.append(new)
                 if learn:
                     stage.update(given)

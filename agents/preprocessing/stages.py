@@ -51,11 +51,8 @@ class ImageResize(Stage):
     def __call__(self, value, state):
         """Of the same dtype."""
         _, rows, columns, channels = _image(value).shape
-        vertical, horizontal = (
-            _cover(rows, self._size[0]),
-            _cover(columns, self._size[1]),
-        )
         height, width = self._size
+        vertical, horizontal = _cover(rows, height), _cover(columns, width)
         image = tf.reshape(tf.cast(value, tf.float32), [-1, rows, columns * channels])
         image = tf.reshape(tf.matmul(vertical, image), [-1, columns, channels])
         image = tf.matmul(horizontal, image)
@@ -164,15 +161,9 @@ class OneHot(Stage):
     def __init__(self, space: gymnasium.Space) -> None:
         """Raises ValueError unless the space is of integers with bounds."""
         super().__init__(space)
-        if hasattr(space, "nvec"):
-            low, count = np.ravel(space.start), np.ravel(space.nvec)
-        elif hasattr(space, "start"):
-            low, count = [space.start], [space.n]
-        elif np.issubdtype(self._spec.dtype, np.integer):
-            low = np.ravel(space.low)
-            count = np.ravel(space.high).astype(np.int64) - low + 1
-        else:
+        if not np.issubdtype(self._spec.dtype, np.integer):
             raise ValueError(f"only integers can be one_hot, not {space}.")
+        low, count = (x.ravel() for x in spaces.integer_range(space))
         if max(count) > 2**20:
             raise ValueError(f"{space} has too many values for one_hot.")
         self._low, self._count = [int(x) for x in low], [int(x) for x in count]

@@ -1,6 +1,5 @@
 """Take a trained policy elsewhere: `export --logdir RUN --outdir DIR`."""
 
-import argparse
 import logging
 import pathlib
 import shutil
@@ -20,13 +19,9 @@ FORMATS = ("saved_model", "onnx", "litert")
 @runs.reporting
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the policy and `card.md`, which says what it is."""
-    parser = argparse.ArgumentParser(prog="agents export", description=__doc__)
-    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser = runs.policy_parser("export", __doc__)
     parser.add_argument("--outdir", required=True, metavar="DIR", help="new or empty")
     parser.add_argument("--format", default="saved_model", choices=FORMATS)
-    parser.add_argument(
-        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
-    )
     args = parser.parse_args(argv)
     runs.start_tensorflow()
     config = runs.read_config(args.logdir)

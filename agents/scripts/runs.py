@@ -66,16 +66,22 @@ def reporting(main: Callable) -> Callable:
     return wrapper
 
 
+def policy_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Command line of a script that uses a trained policy."""
+    parser = argparse.ArgumentParser(prog=f"agents {name}", description=description)
+    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
+    )
+    return parser
+
+
 def episodes_parser(
     name: str, description: str | None, num_episodes: int
 ) -> argparse.ArgumentParser:
     """Command line of a script that runs episodes of a trained policy."""
-    parser = argparse.ArgumentParser(prog=f"agents {name}", description=description)
-    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser = policy_parser(name, description)
     parser.add_argument("--num_episodes", type=int, default=num_episodes, metavar="N")
-    parser.add_argument(
-        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
-    )
     parser.add_argument(
         "--stochastic", action="store_true", help="sample actions as in training"
     )

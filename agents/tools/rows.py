@@ -1,4 +1,4 @@
-"""Variables with one entry for each agent, read and written by rows."""
+"""Rows of batches: variables that are read and written by them, steps as rows."""
 
 from typing import Any
 

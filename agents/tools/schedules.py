@@ -156,6 +156,20 @@ class Current:
         return value(getattr(self._config, name), self._time)
 
 
+class Scheduled:
+    """What has `steps`, `updates` and a `_config` whose hyperparameters may change."""
+
+    @property
+    def time(self) -> Time:
+        """What hyperparameters may depend on."""
+        return Time(self.steps, self.updates)
+
+    @property
+    def now(self) -> Any:
+        """The config, with the present values of schedules."""
+        return Current(self._config, self.time)
+
+
 class Held:
     """A hyperparameter of what does not know the time; `update` tells it.
 

@@ -119,6 +119,17 @@ def choices(action_space: spaces.Space) -> list[int] | None:
     return None
 
 
+def integer_range(space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest values, and numbers of values, of a space of integers; int64 `shape`."""
+    if isinstance(space, spaces.Discrete):
+        return np.array(space.start, np.int64), np.array(space.n, np.int64)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start.astype(np.int64), space.nvec.astype(np.int64)
+    low, high = (x.astype(np.float64) for x in (space.low, space.high))
+    counts = np.minimum(high - low + 1, 2**62)
+    return space.low.astype(np.int64), counts.astype(np.int64)
+
+
 def mask_sizes(
     observation_space: spaces.Space, action_space: spaces.Space
 ) -> list[int] | None:
