@@ -69,13 +69,11 @@ def ours(steps: int) -> dict[str, float]:
         for _ in range(count):
             action = agent.act(observation)
             observation, reward, terminated, truncated, _ = env.step(action)
-            if terminated or truncated:
-                agent.observe(
-                    reward, terminated, truncated, next_observation=observation
-                )
+            over = terminated or truncated
+            last = observation if over else None
+            agent.observe(reward, terminated, truncated, next_observation=last)
+            if over:
                 observation, _ = env.reset()
-            else:
-                agent.observe(reward, False)
         return count / (time.perf_counter() - start)
 
     run(steps // 10)  # Traces.

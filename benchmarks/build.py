@@ -100,9 +100,7 @@ def dueling() -> dict[str, float]:
 
 def _variables(agent: Any) -> list:
     """All variables of an algorithm, once each."""
-    import tensorflow as tf
-
-    found = {id(x): x for x in tf.Module.variables.fget(agent)}
+    found = {id(x): x for x in agent.variables}
     for layer in (agent.network, agent.target_network):
         found.update({id(x): x for x in layer.variables})
     return list(found.values())
