@@ -503,7 +503,9 @@ def atari_breakout() -> Config:
 
 def atari_pong_dqn() -> Config:
     """Play Pong from pixels by deep Q-learning."""
-    return _atari_replay("ALE/Pong-v5", batch_size=32, target_period=1_000)
+    return _atari_replay(
+        "ALE/Pong-v5", batch_size=32, target_period=1_000, n_step=3, dueling=True
+    )
 
 
 def atari_pong_apex() -> Config:
