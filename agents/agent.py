@@ -13,8 +13,9 @@ import tensorflow as tf
 from agents.environments import make
 from agents.scripts import configs, experiment, export
 from agents.tools import algorithm as algorithm_
-from agents.tools import checkpoint, simulation, spaces
+from agents.tools import checkpoint, recordings, simulation, spaces
 from agents.tools import config as config_
+from agents.tools import leaves as leaves_
 from agents.tools import rows as rows_
 
 
@@ -65,8 +66,11 @@ class Agent:
             observation_space, action_space, config.environment.max_length
         )
         self.algorithm: algorithm_.Algorithm = config.create_learner(description)
-        self._observation = _Leaves(observation_space, "observation")
-        self._action = _Leaves(action_space, "action")
+        self._observation = leaves_.Leaves(observation_space, "observation", AgentError)
+        self._following = leaves_.Leaves(
+            observation_space, "next_observation", AgentError
+        )
+        self._action = leaves_.Leaves(action_space, "action", AgentError)
         size = self.num_agents
         self._everyone = np.arange(size, dtype=np.int32)
         self._new = np.ones(size, bool)  # Whose next step begins an episode.
@@ -79,6 +83,7 @@ class Agent:
         zeros = self._observation.zeros(size), self._action.zeros(size)
         self._before, self._done = (rows_.variables(x) for x in zeros)
         self._functions: dict[Any, Any] = {}
+        self._learn_from = tf.function(self.algorithm.learn_from, autograph=False)
 
     @classmethod
     def create(
@@ -214,7 +219,7 @@ class Agent:
         self._pending[rows] = learning
         self._known[rows] = over | (next_observation is not None)
         if next_observation is not None:
-            after = self._observation.batch(next_observation, len(rows), single)
+            after = self._following.batch(next_observation, len(rows), single)
             for stored, leaf in zip(self._after, after, strict=True):
                 stored[rows] = leaf
         if over.all() and learning.all():
@@ -228,6 +233,38 @@ class Agent:
             self._learn_of(learned)
         self._pending[rows] = self._acted[rows] = False
         self._new[rows] = True
+
+    def update(self, batch: dict[str, Any] | None = None) -> dict[str, float]:
+        """Learn once, besides what `act` and `observe` learn when it is due.
+
+        Args:
+          batch: Steps that anyone did, in the order of time, `[B, ...]` each, as from
+            `recordings.load`: `observation`, `action`, `reward`, `terminated`,
+            `truncated`, `next_observation`. Where they come from several places,
+            integers `sequence_indices` tell which steps belong together; a fragment
+            may hold ends of episodes. What follows its last step is judged by the last
+            `next_observation`. Policy gradients take all as done by their present
+            policy. By default, an update on what is remembered.
+
+        Returns:
+          Metrics of this update.
+
+        Raises:
+          AgentError: for a batch of other parts, structures or shapes, and where not
+            enough is remembered.
+        """
+        before = self.algorithm.metrics.take()
+        try:
+            if batch is None:
+                self.algorithm.learn_from_memory()
+            else:
+                self._learn_from(*self._fragments(batch))
+        except (NotImplementedError, ValueError) as error:
+            raise AgentError(str(error)) from None
+        finally:
+            metrics = self.algorithm.metrics.result()
+            self.algorithm.metrics.add(before)
+        return metrics
 
     # Weights and files.
 
@@ -315,6 +352,27 @@ class Agent:
             raise AgentError(f"agent_indices name a row twice: {indices}.")
         return rows.astype(np.int32), np.ndim(indices) == 0
 
+    def _fragments(self, batch: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
+        """Checked fragments `[F, T, ...]` of a batch, and their valid steps."""
+        optional = "sequence_indices"
+        wanted, given = recordings.NAMES, set(batch)
+        if given - {optional} != set(wanted):
+            raise AgentError(
+                f"a batch has the parts {', '.join(wanted)} and, if there are several "
+                f"fragments, {optional}; got {', '.join(sorted(given))}."
+            )
+        rows = np.size(batch["reward"])
+        if not rows:
+            raise AgentError("a batch needs at least one step.")
+        steps = {
+            part.name: part.pack(part.batch(batch[part.name], rows, single=False))
+            for part in (self._observation, self._action, self._following)
+        }
+        for name, dtype in recordings.FLAGS.items():
+            steps[name] = _column(batch[name], name, rows, dtype)
+        indices = _column(batch.get(optional, 0), optional, rows, np.int64)
+        return recordings.fragments(steps, indices)
+
     def _is_next(self, rows: np.ndarray, leaves: list[np.ndarray]) -> bool:
         """Whether the observed steps of rows led to these observations."""
         known = self._known[rows]
@@ -344,11 +402,11 @@ class Agent:
         """
         name = function.__name__
         if name not in self._functions:
-            kind = tf.as_dtype(given.dtype)
+            kind, specs = tf.as_dtype(given.dtype), self._observation.specs
             signature = [
                 tf.TensorSpec([None], tf.int32),
                 tf.TensorSpec([None, *given.shape[1:]], kind),
-                *self._observation.signature,
+                *(tf.TensorSpec([None, *x.shape], x.dtype) for x in specs),
             ]
             graph = tf.function(function, input_signature=signature, autograph=False)
             self._functions[name] = graph.get_concrete_function()
@@ -411,80 +469,10 @@ class Agent:
         """Best actions, which nothing remembers."""
         running = self.algorithm.running_state(rows)
 
-        def begin(initial, state):
-            first = tf.reshape(new, [-1, *[1] * (state.shape.rank - 1)])
-            return tf.where(first, initial, state)
-
         initial = self.algorithm.initial_state(tf.size(rows))
-        state = tf.nest.map_structure(begin, initial, running)
+        state = rows_.choose(new, initial, running)
         observation = self._observation.pack(list(leaves))
         return spaces.flatten(self.algorithm.decide(observation, state)[0])
-
-
-class _Leaves:
-    """Values of a space as lists of arrays, one for each leaf."""
-
-    def __init__(self, space: gymnasium.Space, name: str) -> None:
-        self._specs = spaces.spec(space)
-        self._flat, self._name = spaces.flatten(self._specs), name
-        self._paths = [f"{name}/{x}" if x else name for x in spaces.paths(self._specs)]
-        self.signature = [tf.TensorSpec([None, *x.shape], x.dtype) for x in self._flat]
-
-    def zeros(self, rows: int) -> list[np.ndarray]:
-        """Arrays `[rows, ...]`."""
-        return [spec.zeros(rows) for spec in self._flat]
-
-    def pack(self, leaves: list) -> Any:
-        """Structure of leaves."""
-        return spaces.unflatten(self._specs, leaves)
-
-    def structure(self, leaves: list[np.ndarray], single: bool) -> Any:
-        """What the environment takes, of one or of many."""
-        if not single:
-            return self.pack(leaves)
-        values = [x[0] if x[0].shape else x[0].item() for x in leaves]
-        return self.pack(values)
-
-    def batch(self, value: Any, rows: int, single: bool) -> list[np.ndarray]:
-        """Checked leaves `[rows, ...]`; raises AgentError."""
-        try:
-            leaves = self._matching(self._specs, value)
-        except (TypeError, KeyError, ValueError):
-            expected = ", ".join(self._paths)
-            raise AgentError(
-                f"the {self._name} has another structure than its space, which has the "
-                f"leaves {expected}; got {_outline(value)}."
-            ) from None
-        leading = () if single else (rows,)
-        result = []
-        for path, spec, leaf in zip(self._paths, self._flat, leaves, strict=True):
-            array = np.asarray(leaf)
-            wanted = (*leading, *spec.shape)
-            if array.shape != wanted:
-                raise AgentError(
-                    f"{path} must have the shape {wanted}, got {array.shape}."
-                )
-            if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
-                raise AgentError(f"{path} must be {spec.dtype}, got {array.dtype}.")
-            result.append(array.reshape(rows, *spec.shape).astype(spec.dtype))
-        return result
-
-    def _matching(self, specs: Any, value: Any) -> list:
-        """Leaves of a value with the structure of the specs."""
-        if isinstance(specs, dict):
-            if set(specs) != set(value.keys() if hasattr(value, "keys") else ()):
-                raise KeyError
-            return [
-                x for k in sorted(specs) for x in self._matching(specs[k], value[k])
-            ]
-        if isinstance(specs, tuple):
-            if not isinstance(value, tuple | list):
-                raise TypeError
-            pairs = zip(specs, value, strict=True)
-            return [x for pair in pairs for x in self._matching(*pair)]
-        if isinstance(value, dict):
-            raise TypeError
-        return [value]
 
 
 def _config(source: Any) -> experiment.Config:
@@ -520,12 +508,3 @@ def _column(value: Any, name: str, rows: int, dtype: Any) -> np.ndarray:
 
 def _name(rows: np.ndarray) -> str:
     return f"agent {', '.join(map(str, rows))}"
-
-
-def _outline(value: Any) -> str:
-    """Structure of a value, in a few words."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {_outline(x)}" for k, x in value.items()) + "}"
-    if isinstance(value, tuple | list) and len(value) < 5:
-        return "(" + ", ".join(map(_outline, value)) + ")"
-    return f"{type(value).__name__} {list(np.shape(value))}"

@@ -137,26 +137,13 @@ def _read(agent: Any, recording: str | pathlib.Path) -> dict[str, Any]:
     done = data["terminated"] | data["truncated"]
     data["first"] = np.concatenate([[True], done[:-1]])
     if hasattr(agent.algorithm, "preprocessing"):
-        _preprocess(agent.algorithm.preprocessing, data)
+        names = ("observation", "next_observation")
+        parts = [data[name] for name in names]
+        one = tf.nest.map_structure(lambda x: x[None], [*parts, data["first"]])
+        see = tf.function(agent.algorithm.preprocessing.sequences, autograph=False)
+        seen = tf.nest.map_structure(lambda x: x[0].numpy(), see(*one))
+        data |= zip(names, seen, strict=True)
     return data
-
-
-def _preprocess(stages: Any, data: dict[str, Any]) -> None:
-    """Replace observations by what comes out of the stages, step by step."""
-    step = tf.function(lambda x, state: stages(x, state), autograph=False)
-    seen: dict[str, list] = {"observation": [], "next_observation": []}
-    state = None
-    for index, first in enumerate(data["first"]):
-        state = stages.initial_state(1) if first else state
-        for name in seen:
-            now = _take(data[name], [index])
-            value, following = step(now, state)
-            state = following if name == "observation" else state
-            seen[name].append(value)
-    for name, values in seen.items():
-        data[name] = tf.nest.map_structure(
-            lambda *x: np.concatenate([y.numpy() for y in x]), *values
-        )
 
 
 def _take(pieces: Any, rows: np.ndarray) -> Any:

@@ -21,6 +21,52 @@ def next_values(value: tf.Tensor, done: tf.Tensor, bootstrap: tf.Tensor) -> tf.T
     return tf.where(done, bootstrap, following)
 
 
+def n_step(
+    reward: tf.Tensor,
+    terminated: tf.Tensor,
+    done: tf.Tensor,
+    discount: float,
+    steps: int,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Sums of so many rewards, or up to the next end; Sutton (1988).
+
+    Args:
+      reward: Rewards `[B, T]`.
+      terminated: Steps after which nothing is worth anything.
+      done: Those and all others after which the row does not go on; the last one of a
+        row is one.
+      discount: Of later rewards.
+      steps: Rewards that are summed up.
+
+    Returns:
+      Discounted sums `[B, T]`; discounts of the value of what follows, zero where that
+      is nothing; and the steps int32 that it follows.
+    """
+    start = tf.zeros_like(reward, tf.int32) + tf.range(tf.shape(reward)[1])
+    last, total = start, reward
+    for ahead in range(1, steps):
+        goes_on = ~tf.gather(done, last, batch_dims=1)
+        last += tf.cast(goes_on, tf.int32)
+        next_reward = tf.gather(reward, last, batch_dims=1)
+        total += tf.where(goes_on, discount**ahead * next_reward, 0.0)
+    factor = discount ** tf.cast(last + 1 - start, reward.dtype)
+    nothing = tf.gather(terminated, last, batch_dims=1)
+    return total, tf.where(nothing, 0.0, factor), last
+
+
+def running(
+    reward: tf.Tensor, first: tf.Tensor, discount: float | tf.Tensor
+) -> tf.Tensor:
+    """Discounted sums `[B, T]` of the rewards up to each step, from `first` ones on."""
+
+    def step(total, inputs):
+        reward, first = inputs
+        return reward + discount * tf.where(first, 0.0, total)
+
+    inputs = (tf.transpose(reward), tf.transpose(first))
+    return tf.transpose(tf.scan(step, inputs, tf.zeros_like(reward[:, 0])))
+
+
 def lambda_return(
     reward: tf.Tensor,
     next_value: tf.Tensor,

@@ -9,7 +9,7 @@ import gymnasium
 import keras
 import tensorflow as tf
 
-from agents import networks, optimizers, preprocessing
+from agents import networks, optimizers, preprocessing, returns
 from agents.networks.presets import NetworkConfig
 from agents.tools import (
     algorithm,
@@ -63,6 +63,11 @@ class Config:
     def whole_episodes(self) -> bool:
         """Whether to train on whole episodes, when they end, and not on unrolls."""
         return False
+
+    @property
+    def chunk(self) -> int:
+        """Steps of one item that is trained on."""
+        return self.unroll_length
 
     @property
     def compiled(self) -> bool:
@@ -178,6 +183,18 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         """Memory of transitions with these specs and those of `following`."""
         raise NotImplementedError
 
+    def following_all(
+        self, fragments: dict[str, Any], done: tf.Tensor, states: Any
+    ) -> dict[str, Any]:
+        """The same of all steps of `learn_from`, `[F, T, ...]`.
+
+        Args:
+          fragments: As there.
+          done: Ends of episodes and of fragments.
+          states: Recurrent states after the steps, `[F, T, units]`.
+        """
+        raise NotImplementedError
+
     def following(
         self,
         agent_indices: tf.Tensor,
@@ -290,19 +307,23 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
 
     def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
         """Mean of -log p(action), and the policy; see `Algorithm.imitation`."""
-        head, first = self.network.head, items["first"]
-        leading = tf.unstack(tf.shape(first))
+        first = items["first"]
         parameters = self.network.policy(
             self.observations(items["observation"]),
-            self.network.initial_state(leading[0]),
+            self.network.initial_state(tf.shape(first)[0]),
             first,
         )
-        sample = head.sample_of(rows.merge_time(items["action"]))
-        sample = tf.nest.map_structure(
-            lambda x: tf.reshape(x, [*leading, *x.shape[1:]]), sample
-        )
-        log_prob = head.distribution(parameters).log_prob(sample)
+        distribution = self.network.head.distribution(parameters)
+        log_prob = distribution.log_prob(self._samples(items["action"], first))
         return -tf.reduce_mean(log_prob), self.network.policy_variables
+
+    def _samples(self, action: Any, like: tf.Tensor) -> Any:
+        """What leads to actions `[B, T, ...]`; `like` is any `[B, T]`."""
+        leading = tf.unstack(tf.shape(like))
+        return tf.nest.map_structure(
+            lambda x: tf.reshape(x, [*leading, *x.shape[1:]]),
+            self.network.head.sample_of(rows.merge_time(action)),
+        )
 
     def acting(self) -> list[tf.Variable]:
         """Network, statistics of observations, and steps for schedules."""
@@ -325,6 +346,48 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         }
 
     # Learning.
+
+    def learn_from_memory(self) -> None:
+        """Train on finished episodes; see `Algorithm.learn_from_memory`."""
+        if not self._config.whole_episodes:
+            raise ValueError(
+                f"{self._config.type} learns from unrolls by itself, as soon as they are "
+                "complete; give a batch to learn from others."
+            )
+        if not self.memory.count:
+            raise ValueError("no episode is finished; observe more first.")
+        self.train()
+
+    def learn_from(self, fragments: dict[str, Any], mask: tf.Tensor) -> None:
+        """One update, as if the present policy had acted; see `Algorithm.learn_from`.
+
+        Recurrent state is that of the beginning of an episode before every fragment.
+        """
+        missing = -mask.shape[1] % self._config.chunk
+
+        def pad(x):
+            return tf.pad(x, [[0, 0], [0, missing], *[[0, 0]] * (x.shape.rank - 2)])
+
+        fragments, mask = tf.nest.map_structure(pad, (fragments, mask))
+        over = fragments["terminated"] | fragments["truncated"]
+        done = over | rows.last(mask)
+        first = tf.concat([tf.ones_like(done[:, :1]), done[:, :-1]], 1)
+        start = self.network.initial_state(mask.shape[0])
+        parameters, _, states = self.network.sequence(
+            self.observations(fragments["observation"]), start, first
+        )
+        reward = fragments["reward"]
+        data = {
+            "observation": fragments["observation"],
+            "reward": reward,
+            "discounted": returns.running(reward, first, self.now.discount),
+            "done": done,
+            "sample": self._samples(fragments["action"], done),
+            "parameters": parameters,
+            "state": tf.nest.map_structure(lambda x: _before(x, first), states),
+            **self.following_all(fragments, done, states),
+        }
+        self.learn(data, mask)
 
     def train(self) -> None:
         """Learn from the data of the memory, then clear it."""
@@ -393,3 +456,9 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         policy, value = self.network.policy_variables, self.network.value_variables
         value = [x for x in value if all(x is not y for y in policy)]
         return {"policy": policy, "value": value} if self._separate else policy + value
+
+
+def _before(state: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """States before steps `[B, T, units]`, of those after them; zero at `first` ones."""
+    shifted = tf.concat([tf.zeros_like(state[:, :1]), state[:, :-1]], 1)
+    return tf.where(first[..., None], 0.0, shifted)

@@ -131,6 +131,17 @@ class IMPALA(actor_critic.ActorCritic):
             "version": tf.gather(self._version, agent_indices),
         }
 
+    def following_all(
+        self, fragments: dict[str, Any], done: tf.Tensor, states: Any
+    ) -> dict[str, Any]:
+        """The same of whole fragments `[F, T]`, which are as old as this policy."""
+        del states
+        return {
+            "next_observation": fragments["next_observation"],
+            "terminated": fragments["terminated"],
+            "version": tf.fill(done.shape, self.updates.read_value()),
+        }
+
     def train(self) -> None:
         """Learn from the oldest batch, if the queue is full; the newest one joins it."""
         conditional.when(self.memory.ready(), lambda: self.learn(*self.memory.oldest()))

@@ -7,9 +7,9 @@ from typing import Any
 import gymnasium
 import tensorflow as tf
 
-from agents import memories, optimizers, preprocessing
+from agents import memories, optimizers, preprocessing, returns
 from agents.networks.presets import NetworkConfig
-from agents.tools import algorithm, conditional, placement, schedules, spaces
+from agents.tools import algorithm, conditional, placement, rows, schedules, spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +136,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._counted = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._extra = tf.Variable(0, dtype=tf.int64, trainable=False)  # Not due.
         specs = spaces.spec(observation_space)
         self.observations = preprocessing.Observations(
             specs, config.normalize_observations
@@ -242,21 +243,22 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         next_observation: Any,
     ) -> None:
         """Put one transition per row into the memory; the action as it is there."""
-        if self._config.reward_clip is not None:
-            limit = self._config.reward_clip
-            reward = tf.clip_by_value(reward, -limit, limit)
         if self._config.normalize_observations:
             self.observations.update(observation, tf.ones_like(terminated))
         index = self.memory.append(
             agent_indices,
             observation,
             action,
-            reward,
+            self._clipped(reward),
             terminated,
             truncated,
             next_observation,
         )
         self.completed(index)
+
+    def _clipped(self, reward: tf.Tensor) -> tf.Tensor:
+        limit = self._config.reward_clip
+        return reward if limit is None else tf.clip_by_value(reward, -limit, limit)
 
     @property
     def start_size(self) -> int:
@@ -280,7 +282,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         """Updates that are missing, for the steps since the memory is large enough."""
         ratio = tf.constant(self._config.replay_ratio, tf.float64)
         wanted = tf.floor(tf.cast(self._counted, tf.float64) * ratio + 1e-6)
-        return tf.cast(wanted, tf.int64) - self.updates
+        return tf.cast(wanted, tf.int64) + self._extra - self.updates
 
     def acting(self) -> list[tf.Variable]:
         """Statistics of observations, and time; subclasses add their networks."""
@@ -296,6 +298,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
             "steps": self.steps,
             "updates": self.updates,
             "counted": self._counted,
+            "extra": self._extra,
         }
 
     def train(self) -> None:
@@ -314,6 +317,45 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         metrics, errors = self._run_update_on(items)
         self._report(metrics, 1)
         return errors
+
+    def learn_from_memory(self) -> None:
+        """One update on a batch of the memory; see `Algorithm.learn_from_memory`."""
+        size, needed = int(self.memory.size), self._config.batch_size
+        if size < needed:
+            raise ValueError(
+                f"the memory holds {size} transitions, an update needs {needed}; "
+                "observe more first."
+            )
+        self._extra.assign_add(1)
+        self._schedule()
+        self._report(self._run_updates(tf.constant(1)), 1)
+
+    def learn_from(self, fragments: dict[str, Any], mask: tf.Tensor) -> None:
+        """One update on all transitions at once; see `Algorithm.learn_from`."""
+        observation, terminated = fragments["observation"], fragments["terminated"]
+        if self._config.normalize_observations:
+            self.observations.update(observation, mask)
+        done = terminated | fragments["truncated"] | rows.last(mask)
+        reward, discount, last = returns.n_step(
+            self._clipped(fragments["reward"]),
+            *(terminated, done, self._config.discount, self._config.n_step),
+        )
+        following = tf.nest.map_structure(
+            lambda x: tf.gather(x, last, batch_dims=1), fragments["next_observation"]
+        )
+        items = {
+            "observation": observation,
+            "action": fragments["action"],
+            "reward": reward,
+            "discount": discount,
+            "next_observation": following,
+            "weight": tf.ones_like(reward),
+            "index": tf.fill(tf.shape(mask), tf.constant(-1, tf.int64)),
+        }
+        items = tf.nest.map_structure(lambda x: tf.boolean_mask(x, mask), items)
+        items["action"] = self.memory_action(items["action"])
+        self._extra.assign_add(1)
+        self.train_on(items)
 
     def draw(self) -> dict[str, Any]:
         """Draw a batch from the memory; see `Replay.sample`."""

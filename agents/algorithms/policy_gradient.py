@@ -8,7 +8,7 @@ import tensorflow as tf
 from agents import memories, optimizers, returns
 from agents.algorithms import actor_critic
 from agents.networks import layers
-from agents.tools import conditional, schedules
+from agents.tools import conditional, rows, schedules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +112,15 @@ class PolicyGradient(actor_critic.ActorCritic):
             otherwise=lambda rows, cut, *_: tf.zeros_like(cut, tf.float32),
         )
         return {"bootstrap": bootstrap}
+
+    def following_all(
+        self, fragments: dict[str, Any], done: tf.Tensor, states: Any
+    ) -> dict[str, Any]:
+        """The same of whole fragments `[F, T]`."""
+        seen = self.observations(fragments["next_observation"])
+        _, value, _ = self.network.step(*rows.merge_time((seen, states)))
+        cut = done & ~fragments["terminated"]
+        return {"bootstrap": tf.where(cut, tf.reshape(value, cut.shape), 0.0)}
 
     def prepare(self, data: Any, mask: tf.Tensor) -> dict[str, Any]:
         """Training items `[M, L, ...]` from memory data `[B, T, ...]`.

@@ -83,6 +83,30 @@ class Preprocessing(tf.Module):
             following.append(after)
         return tf.nest.pack_sequence_as(observation, leaves), following
 
+    def sequences(
+        self, observation: Any, next_observation: Any, first: tf.Tensor
+    ) -> tuple[Any, Any]:
+        """What the algorithm sees of sequences `[B, T, ...]`, and of what follows.
+
+        States are those of the beginning of an episode at `first` steps, bool `[B, T]`.
+        """
+        size = tf.shape(first)[0]
+        initial = self.initial_state(size)
+
+        def step(carried, inputs):
+            now, following, first = inputs
+            state = rows.choose(first, initial, carried[2])
+            seen, state = self(now, state)
+            next_seen, _ = self(following, state)
+            return seen, next_seen, state
+
+        nothing = spaces.transform(
+            lambda x: tf.zeros([size, *x.shape], x.dtype), spaces.spec(self.space)
+        )
+        inputs = rows.swap_time((observation, next_observation, first))
+        seen, next_seen, _ = tf.scan(step, inputs, (nothing, nothing, initial))
+        return rows.swap_time((seen, next_seen))
+
 
 def subclass(cls: type, declared: dict | list | tuple) -> type:
     """Subclass of an algorithm that is told of preprocessed observations.
@@ -129,6 +153,13 @@ class _Preprocessed:
         next_seen, _ = self.preprocessing(next_observation, state)
         seen = rows.gather(self._seen, agent_indices)
         super().experience(agent_indices, seen, *following, next_seen)
+
+    def learn_from(self, fragments, mask):
+        done = fragments["terminated"] | fragments["truncated"]
+        first = tf.concat([tf.ones_like(done[:, :1]), done[:, :-1]], 1)
+        names = ("observation", "next_observation")
+        seen = self.preprocessing.sequences(*(fragments[x] for x in names), first)
+        super().learn_from({**fragments, **dict(zip(names, seen, strict=True))}, mask)
 
     def decide(self, observation, state, generator=None):
         stages, inner = state

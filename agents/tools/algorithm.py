@@ -118,6 +118,29 @@ class Algorithm(tf.Module):
         until it is taken.
         """
 
+    def learn_from_memory(self) -> None:
+        """One update on what is remembered, though none is due; not in a graph.
+
+        Raises:
+          ValueError: if not enough is remembered.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot learn when it is told to."
+        )
+
+    def learn_from(self, fragments: dict[str, Any], mask: tf.Tensor) -> None:
+        """One update on pieces of episodes that anyone collected.
+
+        Args:
+          fragments: Structures of `[F, T, ...]`: `observation`, `action` of the
+            environment, `reward`, `terminated`, `truncated`, `next_observation`.
+            Episodes may end within; every fragment is cut off behind its last step.
+          mask: Steps that there are, bool `[F, T]`, the first ones of every fragment.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot learn from the data of others."
+        )
+
     def acting(self) -> list[tf.Variable]:
         """What acting depends on and training changes, in a fixed order."""
         return []

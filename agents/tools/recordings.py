@@ -1,4 +1,4 @@
-"""Transitions in files, of any agent or script, to learn from later."""
+"""Transitions of any agent or script to learn from: files, and fragments."""
 
 import pathlib
 import zipfile
@@ -7,15 +7,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agents.tools import spaces
+from agents.tools import leaves, spaces
 
 
 class RecordingError(ValueError):
     """A recording that cannot be read or does not fit, in one line."""
 
 
-FLAGS = ("reward", "terminated", "truncated")
+FLAGS = {"reward": np.float32, "terminated": bool, "truncated": bool}
 STRUCTURES = ("observation", "action", "next_observation")
+NAMES = ("observation", "action", *FLAGS, "next_observation")
+"""Parts of a recording, in the order of time."""
 
 
 class Recorder:
@@ -33,7 +35,7 @@ class Recorder:
     def __init__(
         self, observation_space: gymnasium.Space, action_space: gymnasium.Space
     ) -> None:
-        self._specs = _specs(observation_space, action_space)
+        self._parts = _parts(observation_space, action_space)
         self._steps: list[list[np.ndarray]] = []
 
     def __len__(self) -> int:
@@ -54,28 +56,18 @@ class Recorder:
         Raises:
           RecordingError: for parts of another shape than that of the spaces.
         """
-        values = dict(zip(FLAGS, (reward, terminated, truncated), strict=True))
-        parts = (observation, action, next_observation)
-        for name, value in zip(STRUCTURES, parts, strict=True):
-            leaves = spaces.flatten(value)
-            names = [x for x in self._specs if x.split("/")[0] == name]
-            if len(leaves) != len(names):
-                raise RecordingError(f"{name} must have the parts {', '.join(names)}.")
-            values.update(zip(names, leaves, strict=True))
-        row = []
-        for name, spec in self._specs.items():
-            array = np.array(values[name], spec.dtype)
-            if array.shape != spec.shape:
-                raise RecordingError(
-                    f"{name} must have the shape {spec.shape}, got {array.shape}."
-                )
-            row.append(array)
+        values = (observation, action, next_observation)
+        row = [np.array(x) for x in (reward, terminated, truncated)]
+        for part, value in zip(self._parts.values(), values, strict=True):
+            row += [leaf[0] for leaf in part.batch(value, 1, single=True)]
         self._steps.append(row)
 
     def save(self, filename: str | pathlib.Path) -> None:
         """Write all steps so far."""
-        columns = zip(*self._steps, strict=True)
-        arrays = dict(zip(self._specs, map(np.stack, columns), strict=True))
+        columns = zip(_specs(self._parts).items(), *self._steps, strict=True)
+        arrays = {
+            name: np.array(column, spec.dtype) for (name, spec), *column in columns
+        }
         with open(filename, "wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -94,13 +86,13 @@ def load(
     Raises:
       RecordingError: if there is none, or one of other spaces.
     """
-    specs = _specs(observation_space, action_space)
+    parts = _parts(observation_space, action_space)
     try:
         with np.load(filename, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise RecordingError(f"cannot read recording {filename}: {error}.") from error
-    for name, spec in specs.items():
+    for name, spec in _specs(parts).items():
         if name not in arrays:
             raise RecordingError(
                 f"recording {filename} has no {name}, but {', '.join(arrays)}."
@@ -112,25 +104,48 @@ def load(
                 f"{list(spec.shape)}, is {array.dtype} {list(array.shape[1:])}."
             )
     result = {name: arrays[name] for name in FLAGS}
-    for name in STRUCTURES:
-        space = action_space if name == "action" else observation_space
-        leaves = [arrays[x] for x in specs if x.split("/")[0] == name]
-        result[name] = spaces.unflatten(spaces.spec(space), leaves)
+    for name, part in parts.items():
+        result[name] = part.pack([arrays[x] for x in part.names])
     return result
 
 
-def _specs(
+def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Steps that follow each other, side by side.
+
+    Args:
+      steps: Structure of arrays `[B, ...]`, in the order of time.
+      indices: Integers `[B]`, the same for steps of one fragment.
+
+    Returns:
+      Structure of arrays `[F, T, ...]`, with zeros behind shorter fragments, and which
+      steps are none of these, bool `[F, T]`.
+    """
+    order = np.argsort(indices, kind="stable")
+    _, counts = np.unique(indices, return_counts=True)
+    mask = np.arange(counts.max()) < counts[:, None]
+
+    def side_by_side(array):
+        result = np.zeros([*mask.shape, *array.shape[1:]], array.dtype)
+        result[mask] = array[order]
+        return result
+
+    return spaces.transform(side_by_side, steps), mask
+
+
+def _parts(
     observation_space: gymnasium.Space, action_space: gymnasium.Space
-) -> dict[str, spaces.Spec]:
+) -> dict[str, leaves.Leaves]:
+    """What the structures of a recording look like."""
+    both = (observation_space, action_space, observation_space)
+    return {
+        name: leaves.Leaves(space, name, RecordingError)
+        for name, space in zip(STRUCTURES, both, strict=True)
+    }
+
+
+def _specs(parts: dict[str, leaves.Leaves]) -> dict[str, spaces.Spec]:
     """Shape and dtype of every array of a recording, by its name."""
-    result = {"reward": spaces.Spec((), np.dtype(np.float32))}
-    for name in FLAGS[1:]:
-        result[name] = spaces.Spec((), np.dtype(bool))
-    for name in STRUCTURES:
-        space = action_space if name == "action" else observation_space
-        structure = spaces.spec(space)
-        for path, spec in zip(
-            spaces.paths(structure), spaces.flatten(structure), strict=True
-        ):
-            result[f"{name}/{path}" if path else name] = spec
+    result = {name: spaces.Spec((), np.dtype(x)) for name, x in FLAGS.items()}
+    for part in parts.values():
+        result |= zip(part.names, part.specs, strict=True)
     return result

@@ -22,6 +22,28 @@ def write(variables: Any, rows: tf.Tensor, values: Any) -> None:
     )
 
 
+def choose(mask: tf.Tensor, one: Any, other: Any) -> Any:
+    """Structure of rows `[K, ...]` of one where the mask `[K]` is true, else other."""
+
+    def leaf(x, y):
+        return tf.where(tf.reshape(mask, [-1, *[1] * (x.shape.rank - 1)]), x, y)
+
+    return tf.nest.map_structure(leaf, one, other)
+
+
+def swap_time(structure: Any) -> Any:
+    """Tensors `[T, B, ...]` of tensors `[B, T, ...]`, or the reverse."""
+    return tf.nest.map_structure(
+        lambda x: tf.transpose(x, [1, 0, *range(2, x.shape.rank)]), structure
+    )
+
+
+def last(mask: tf.Tensor) -> tf.Tensor:
+    """Last valid steps of rows, bool `[B, T]`, of which the first ones are valid."""
+    following = tf.concat([mask[:, 1:], tf.zeros_like(mask[:, :1])], 1)
+    return mask & ~following
+
+
 def merge_time(structure: Any) -> Any:
     """Tensors `[B * T, ...]` of tensors `[B, T, ...]`."""
     return tf.nest.map_structure(lambda x: tf.reshape(x, [-1, *x.shape[2:]]), structure)
