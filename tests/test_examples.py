@@ -113,6 +113,21 @@ def test_agent_serves_other_processes(serve, tmp_path):
     assert int(agent.algorithm.updates) > 0
 
 
+@pytest.mark.slow
+def test_agent_learns_from_other_processes(tmp_path):
+    server = start("server", "--port", 0, "--directory", tmp_path / "agent")
+    try:
+        (address,) = re.findall(r"on (127.0.0.1:\d+)", server.stdout.readline())
+        output, errors = play(address, 0, 250).communicate()
+        assert not errors
+    finally:
+        server.kill()
+        server.communicate()
+    returns = [int(x) for x in re.findall(r"return (\d+)", output)]
+    assert sum(returns[-20:]) / 20 >= 150
+    assert sum(returns[-20:]) >= 4 * sum(returns[:20])
+
+
 def test_clients_that_die_cost_one_row_until_the_next_start(serve, tmp_path):
     server, address = serve()
     connection = http.client.HTTPConnection(address)

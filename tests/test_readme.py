@@ -11,12 +11,14 @@ import agents
 from agents.tools import config
 
 ROOT = pathlib.Path(__file__).parents[1]
+PAGES = {
+    name: (ROOT / name).read_text()
+    for name in ("README.md", "docs/testing.md", "docs/coming_from.md")
+}
 BLOCKS = [
     pytest.param(name, block, id=f"{name}-{index}")
-    for name in ("README.md", "docs/testing.md")
-    for index, block in enumerate(
-        re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
-    )
+    for name, page in PAGES.items()
+    for index, block in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     if "import agents\n" in block
 ]
 
@@ -25,9 +27,7 @@ def test_image_and_caption_are_a_config():
     """The network of several inputs that the README declares, as an agent."""
     (text,) = (
         block
-        for block in re.findall(
-            r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-        )
+        for block in re.findall(r"```yaml\n(.*?)```", PAGES["README.md"], re.DOTALL)
         if "streams" in block
     )
     image = gs.Box(0, 255, (64, 64, 3), np.uint8)
@@ -47,4 +47,7 @@ def test_image_and_caption_are_a_config():
 @pytest.mark.parametrize(("name", "block"), BLOCKS)
 def test_python_runs(name, block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for text in re.findall(r"```python\n(# \w+\.py\n.*?)```", PAGES[name], re.DOTALL):
+        (tmp_path / text.split()[1]).write_text(text)
     exec(compile(block, name, "exec"), {"__name__": "__main__"})
