@@ -509,7 +509,11 @@ def atari_pong_dqn() -> Config:
 
 
 def atari_pong_apex() -> Config:
-    """Play Pong from pixels by agents that differ in how much they explore."""
+    """Play Pong from pixels by agents that differ in how much they explore.
+
+    The network is that of Mnih et al. (2013), which takes a third of the time of the
+    later one and suffices.
+    """
     config = _atari_replay(
         "ALE/Pong-v5",
         "apex",
@@ -517,6 +521,7 @@ def atari_pong_apex() -> Config:
         target_period=1_000,
         epsilon=0.4,
         optimizer={"type": "adam", "learning_rate": 1e-4, "clip_norm": 40.0},
+        network={"convolutions": [[16, 8, 4], [32, 4, 2]], "layers": [256]},
     )
     environment = dataclasses.replace(config.environment, num_agents=16)
     return dataclasses.replace(config, environment=environment)
