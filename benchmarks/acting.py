@@ -6,6 +6,8 @@ PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`
 CartPole-v1, two layers of 64 units, actions sampled. Ours remembers every step as in
 training, but does not reach an update; theirs only chooses actions. Steps of the
 environment and resets are included. They take turns, each in a process of its own.
+`calls` are those of a graph of one operation for the same observations, which bounds
+whatever calls one per step.
 """
 
 import argparse
@@ -35,14 +37,18 @@ def main() -> None:
         "agent": [sys.executable, __file__, "--only", *steps],
         "sb3": [args.peers, str(ROOT / "benchmarks/peers/sb3_predict.py"), *steps],
     }
-    rates = {name: [] for name in commands}
+    rates = {name: [] for name in (*commands, "calls")}
     for _ in range(args.repeats):
         for name, command in commands.items():
             output = subprocess.run(
                 command, capture_output=True, text=True, check=True
             ).stdout
-            rates[name].append(json.loads(output.splitlines()[-1])["steps_per_s"])
+            result = json.loads(output.splitlines()[-1])
+            rates[name].append(result.pop("steps_per_s"))
             print(f"{name:<6}{rates[name][-1]:>9,.0f} steps/s", flush=True)
+            for more, rate in result.items():
+                rates[more].append(rate)
+                print(f"{more:<6}{rate:>9,.0f} per s", flush=True)
     pairs = zip(rates["agent"], rates["sb3"], strict=True)
     ratio = statistics.median(a / b for a, b in pairs)
     print(f"agent / sb3: {ratio:.2f}")
@@ -50,11 +56,12 @@ def main() -> None:
 
 
 def ours(steps: int) -> dict[str, float]:
-    """Environment steps per second."""
+    """Environment steps and calls of a graph per second."""
     from agents.scripts import runs
 
     runs.start_tensorflow()
     import gymnasium
+    import tensorflow as tf
 
     import agents
 
@@ -76,8 +83,17 @@ def ours(steps: int) -> dict[str, float]:
                 observation, _ = env.reset()
         return count / (time.perf_counter() - start)
 
+    def call(count):
+        observation = env.reset()[0][None]
+        graph = tf.function(lambda x: tf.argmax(x, 1), autograph=False)
+        graph = graph.get_concrete_function(tf.TensorSpec([None, 4]))
+        start = time.perf_counter()
+        for _ in range(count):
+            graph(tf.constant(observation)).numpy()
+        return count / (time.perf_counter() - start)
+
     run(steps // 10)  # Traces.
-    return {"steps_per_s": run(steps)}
+    return {"steps_per_s": run(steps), "calls": call(steps)}
 
 
 if __name__ == "__main__":
