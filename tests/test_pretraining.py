@@ -72,6 +72,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
         recordings.RecordingError, match=r"observation must have .*\(3,\)"
     ):
         recorder.record(np.zeros(2), BOX.sample(), 0.0, False, False, np.zeros(3))
+    with pytest.raises(recordings.RecordingError, match=r"reward must have .*\(2,\)"):
+        recorder.record(
+            np.zeros(3, np.float32), BOX.sample(), [0.0, 1.0], False, False, np.zeros(3)
+        )
     with pytest.raises(recordings.RecordingError, match="must be float32 .* int64"):
         recordings.load(path, SEEN, BOX)
     with pytest.raises(recordings.RecordingError, match="has no observation/image"):

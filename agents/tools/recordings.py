@@ -58,6 +58,11 @@ class Recorder:
         """
         values = (observation, action, next_observation)
         row = [np.array(x) for x in (reward, terminated, truncated)]
+        for name, array in zip(FLAGS, row, strict=True):
+            if array.shape:
+                raise RecordingError(
+                    f"{name} must have the shape (), got {array.shape}."
+                )
         for part, value in zip(self._parts.values(), values, strict=True):
             row += [leaf[0] for leaf in part.batch(value, 1, single=True)]
         self._steps.append(row)
@@ -118,7 +123,7 @@ def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarr
 
     Returns:
       Structure of arrays `[F, T, ...]`, with zeros behind shorter fragments, and which
-      steps are none of these, bool `[F, T]`.
+      steps there are, bool `[F, T]`.
     """
     order = np.argsort(indices, kind="stable")
     _, counts = np.unique(indices, return_counts=True)
