@@ -511,8 +511,7 @@ def atari_pong_dqn() -> Config:
 def atari_pong_apex() -> Config:
     """Play Pong from pixels by agents that differ in how much they explore.
 
-    The network is that of Mnih et al. (2013), which takes a third of the time of the
-    later one and suffices.
+    The network is that of Mnih et al. (2013), which is smaller than the later one.
     """
     config = _atari_replay(
         "ALE/Pong-v5",
@@ -547,8 +546,7 @@ def atari_pong_rainbow() -> Config:
 def atari_pong_impala() -> Config:
     """Play Pong from pixels by an actor-critic that learns from late data.
 
-    Espeholt et al. (2018), with the shallow network; `residual` is the deep one. Adam
-    and smaller batches than theirs learn from fewer steps.
+    Espeholt et al. (2018), with the shallow network; `residual` is the deep one.
     """
     from agents.algorithms import impala
 
@@ -556,14 +554,16 @@ def atari_pong_impala() -> Config:
     steps = config.train.steps
     settings = {
         "optimizer": {
-            "type": "adam",
-            "learning_rate": {"type": "linear", "from": 5e-4, "to": 0, "over": steps},
+            "type": "rmsprop",
+            "learning_rate": {"type": "linear", "from": 6e-4, "to": 0, "over": steps},
+            "rho": 0.99,
+            "epsilon": 0.01,
             "clip_norm": 40.0,
         },
         "jit": False,
         "network": "convolutional",
     }
-    environment = dataclasses.replace(config.environment, num_agents=16)
+    environment = dataclasses.replace(config.environment, num_agents=32)
     return dataclasses.replace(
         config,
         environment=environment,
