@@ -58,13 +58,9 @@ def running(
     reward: tf.Tensor, first: tf.Tensor, discount: float | tf.Tensor
 ) -> tf.Tensor:
     """Discounted sums `[B, T]` of the rewards up to each step, from `first` ones on."""
-
-    def step(total, inputs):
-        reward, first = inputs
-        return reward + discount * tf.where(first, 0.0, total)
-
-    inputs = (tf.transpose(reward), tf.transpose(first))
-    return tf.transpose(tf.scan(step, inputs, tf.zeros_like(reward[:, 0])))
+    decay = tf.where(first, 0.0, tf.cast(discount, reward.dtype))
+    backward = _accumulate(reward[:, ::-1], decay[:, ::-1])
+    return backward[:, ::-1]
 
 
 def lambda_return(

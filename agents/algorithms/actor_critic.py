@@ -183,6 +183,16 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         """Memory of transitions with these specs and those of `following`."""
         raise NotImplementedError
 
+    def following(
+        self,
+        agent_indices: tf.Tensor,
+        next_observation: Any,
+        terminated: tf.Tensor,
+        truncated: tf.Tensor,
+    ) -> dict[str, Any]:
+        """What is remembered of what follows a step, `[K, ...]`."""
+        raise NotImplementedError
+
     def following_all(
         self, fragments: dict[str, Any], done: tf.Tensor, states: Any
     ) -> dict[str, Any]:
@@ -193,16 +203,6 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
           done: Ends of episodes and of fragments.
           states: Recurrent states after the steps, `[F, T, units]`.
         """
-        raise NotImplementedError
-
-    def following(
-        self,
-        agent_indices: tf.Tensor,
-        next_observation: Any,
-        terminated: tf.Tensor,
-        truncated: tf.Tensor,
-    ) -> dict[str, Any]:
-        """What is remembered of what follows a step, `[K, ...]`."""
         raise NotImplementedError
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
@@ -371,7 +371,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         fragments, mask = tf.nest.map_structure(pad, (fragments, mask))
         over = fragments["terminated"] | fragments["truncated"]
         done = over | rows.last(mask)
-        first = tf.concat([tf.ones_like(done[:, :1]), done[:, :-1]], 1)
+        first = rows.before(done, True)
         start = self.network.initial_state(mask.shape[0])
         parameters, _, states = self.network.sequence(
             self.observations(fragments["observation"]), start, first
@@ -384,7 +384,9 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
             "done": done,
             "sample": self._samples(fragments["action"], done),
             "parameters": parameters,
-            "state": tf.nest.map_structure(lambda x: _before(x, first), states),
+            "state": tf.nest.map_structure(
+                lambda x: tf.where(first[..., None], 0.0, rows.before(x, 0.0)), states
+            ),
             **self.following_all(fragments, done, states),
         }
         self.learn(data, mask)
@@ -456,9 +458,3 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         policy, value = self.network.policy_variables, self.network.value_variables
         value = [x for x in value if all(x is not y for y in policy)]
         return {"policy": policy, "value": value} if self._separate else policy + value
-
-
-def _before(state: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """States before steps `[B, T, units]`, of those after them; zero at `first` ones."""
-    shifted = tf.concat([tf.zeros_like(state[:, :1]), state[:, :-1]], 1)
-    return tf.where(first[..., None], 0.0, shifted)

@@ -170,7 +170,7 @@ class IMPALA(actor_critic.ActorCritic):
             "observation": self.observations(data["observation"]),
             "next_observation": self.observations(data["next_observation"]),
             "state": tf.nest.map_structure(lambda x: x[:, 0], data["state"]),
-            "first": tf.concat([tf.zeros_like(done[:, :1]), done[:, :-1]], 1),
+            "first": rows.before(done, False),
             "sample": data["sample"],
             "parameters": data["parameters"],
             "reward": self.normalized(data["reward"]),

@@ -129,10 +129,10 @@ class PolicyGradient(actor_critic.ActorCritic):
         are left out where shapes are dynamic; `mask` tells the padding of the others.
         """
         config = self._config
-        rows, length = mask.shape
+        length = mask.shape[1]
 
         def clean(x):  # What old data is left in the padding must not overflow.
-            valid = tf.reshape(mask, [rows, length, *[1] * (x.shape.rank - 2)])
+            valid = tf.reshape(mask, [*mask.shape, *[1] * (x.shape.rank - 2)])
             return tf.where(valid, x, tf.zeros_like(x))
 
         data = tf.nest.map_structure(clean, data)
@@ -141,12 +141,11 @@ class PolicyGradient(actor_critic.ActorCritic):
             return tf.reshape(x, [-1, config.chunk, *x.shape[2:]])
 
         done = data["done"]
-        first = tf.concat([tf.zeros_like(done[:, :1]), done[:, :-1]], 1)
         items = {
             "observation": self.observations(data["observation"]),
             "sample": data["sample"],
             "parameters": data["parameters"],
-            "first": first,
+            "first": rows.before(done, False),
             "mask": tf.cast(mask, tf.float32),
         }
         items = tf.nest.map_structure(chunks, items)
@@ -155,7 +154,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         if "kl" in self.optimizer.needs:  # Some episodes began before other updates.
             items["before"] = self.network.policy(*_inputs(items))
         value = self.network.value(*_inputs(items))
-        value = tf.reshape(value, [rows, length])
+        value = tf.reshape(value, mask.shape)
         ends = done | (tf.range(length) == length - 1)
         next_value = returns.next_values(value, ends, data["bootstrap"])
         advantage = returns.advantage(

@@ -215,9 +215,8 @@ def _scan(
         kept = tuple(tf.where(first[:, None], 0.0, x) for x in carried[1])
         return _advance(cell, features, kept)
 
-    inputs = (tf.transpose(features, [1, 0, 2]), tf.transpose(first))
-    outputs = tf.scan(step, inputs, (tf.zeros_like(state[0]), state))
-    return tf.nest.map_structure(lambda x: tf.transpose(x, [1, 0, 2]), outputs)
+    inputs = rows.swap_time((features, first))
+    return rows.swap_time(tf.scan(step, inputs, (tf.zeros_like(state[0]), state)))
 
 
 def _embeds(declared: Any) -> bool:

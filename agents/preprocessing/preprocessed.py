@@ -156,7 +156,7 @@ class _Preprocessed:
 
     def learn_from(self, fragments, mask):
         done = fragments["terminated"] | fragments["truncated"]
-        first = tf.concat([tf.ones_like(done[:, :1]), done[:, :-1]], 1)
+        first = rows.before(done, True)
         names = ("observation", "next_observation")
         seen = self.preprocessing.sequences(*(fragments[x] for x in names), first)
         super().learn_from({**fragments, **dict(zip(names, seen, strict=True))}, mask)

@@ -38,6 +38,12 @@ def swap_time(structure: Any) -> Any:
     )
 
 
+def before(value: tf.Tensor, start: Any) -> tf.Tensor:
+    """What was one step before, `[B, T, ...]`; before the first step it is `start`."""
+    first = tf.fill(tf.shape(value[:, :1]), tf.cast(start, value.dtype))
+    return tf.concat([first, value[:, :-1]], 1)
+
+
 def last(mask: tf.Tensor) -> tf.Tensor:
     """Last valid steps of rows, bool `[B, T]`, of which the first ones are valid."""
     following = tf.concat([mask[:, 1:], tf.zeros_like(mask[:, :1])], 1)
