@@ -4,6 +4,7 @@ The optimizer is declared by nested blocks, as in a config file: 20 steps per ba
 along a gradient that is estimated from 32 pairs of random perturbations.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from agents import tools
@@ -35,6 +36,7 @@ def main():
     batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
     spaces = batch_env.observation_space, batch_env.action_space
     agent = ppo.PPO(*spaces, num_agents=16, max_length=500, config=CONFIG)
+    batch_env.discontinue(np.arange(16))  # Seeds of the first episodes.
     for phase in range(2):
         tools.simulate(batch_env, agent, steps=10 * 128, reset=True)
         test = tools.simulate(batch_env, agent, 500, training=False, reset=True)

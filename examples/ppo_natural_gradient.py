@@ -4,6 +4,7 @@ The optimizer is made of Python objects: 5 steps per batch, each as long as a di
 of 0.002 nats allows.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from agents import optimizers, tools
@@ -29,7 +30,8 @@ def main():
     batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
     spaces = batch_env.observation_space, batch_env.action_space
     agent = ppo.PPO(*spaces, num_agents=16, max_length=500, config=CONFIG)
-    for phase in range(2):
+    batch_env.discontinue(np.arange(16))  # Seeds of the first episodes.
+    for phase in range(3):
         tools.simulate(batch_env, agent, steps=10 * 128, reset=True)
         test = tools.simulate(batch_env, agent, 500, training=False, reset=True)
         score = tf.reduce_mean(tf.boolean_mask(test["score"], test["done"]))

@@ -5,6 +5,7 @@ Reinforcement Learning", with the mean return of all steps as baseline.
 """
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from agents import memories, optimizers, returns, tools
@@ -76,6 +77,7 @@ def main():
     batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
     spaces = batch_env.observation_space, batch_env.action_space
     agent = Reinforce(*spaces, num_agents=16, max_length=500)
+    batch_env.discontinue(np.arange(16))  # Seeds of the first episodes.
     for phase in range(4):
         tools.simulate(batch_env, agent, steps=1000, reset=True)
         test = tools.simulate(batch_env, agent, 500, training=False, reset=True)
