@@ -401,7 +401,8 @@ def cartpole_dqn() -> Config:
         n_step=3,
         replay_ratio=0.5,
         epsilon={"type": "linear", "from": 1.0, "to": 0.04, "over": 8_000},
-        target_period=250,
+        target_period=100,
+        network={"layers": [256, 256]},
         optimizer={
             "type": "adam",
             "learning_rate": {"type": "linear", "from": 1e-3, "to": 0, "over": 50_000},
