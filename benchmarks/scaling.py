@@ -110,8 +110,7 @@ def config(workers: int, learning: bool) -> Any:
         "atari_pong_apex",
         [
             f"environment.num_agents={ENVS * workers}",
-            "algorithm.network={convolutions: [[32, 8, 4], [64, 4, 2], [64, 3, 1]], "
-            "layers: [512]}",  # Mnih et al. (2015).
+            "algorithm.network=nature",
             "algorithm.capacity=40000",
             "algorithm.start_size=2000",
             "algorithm.batch_size=512",
