@@ -116,22 +116,33 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
-    """Create the run directory, or make sure that it holds the same config."""
-    values = config_.to_dict(config)
-    if (logdir / "config.yaml").exists():
-        old = config_.to_dict(runs.read_config(logdir))
-        anywhere = dataclasses.replace(config, devices=experiment.Devices())
-        changes = config_.differences(old, config_.to_dict(anywhere))
-        if changes:
-            raise runs.RunError(
-                f"{logdir} was started with another config: {'; '.join(changes)}; "
-                "use another --timestamp, or change its config.yaml."
-            )
+    """Create the run directory, or make sure that it holds the same config.
+
+    Only `train.steps` may grow: what a run has done so far does not depend on it, but
+    for a last phase of less than `train.eval_every`, which stays as short.
+    """
+    if not (logdir / "config.yaml").exists():
         runs.make_writable(logdir)
+        (logdir / "versions.txt").write_text(versions())
+        write(logdir, config)
         return
+    old = runs.read_config(logdir)
+    anywhere = dataclasses.replace(config, devices=experiment.Devices())
+    changes = config_.differences(config_.to_dict(old), config_.to_dict(anywhere))
+    longer = config.train.steps > old.train.steps and len(changes) == 1
+    if changes and not longer:
+        raise runs.RunError(
+            f"{logdir} was started with another config: {'; '.join(changes)}; "
+            "use another --timestamp, or change its config.yaml."
+        )
     runs.make_writable(logdir)
-    (logdir / "versions.txt").write_text(versions())
-    config_.dump(values, logdir / ".config.yaml")
+    if longer:
+        write(logdir, config)
+
+
+def write(logdir: pathlib.Path, config: experiment.Config) -> None:
+    """Put the config into the run directory, at once."""
+    config_.dump(config_.to_dict(config), logdir / ".config.yaml")
     (logdir / ".config.yaml").rename(logdir / "config.yaml")
 
 

@@ -10,6 +10,8 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from agents.scripts import train as train_
+
 RUNS = {
     "cartpole": [
         *("--config", "debug", "--set", "train.steps=4096"),
@@ -146,6 +148,28 @@ def test_interrupted_run_ends_as_if_it_was_not(start, tmp_path, name):
     assert (code, errors) == (0, "")
     assert "\nResuming at step " in output
     assert_same(run, whole)
+
+
+def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path):
+    arguments = ["--config", "debug", "--timestamp", 1, "--quiet"]
+    arguments += ["--set", "environment.backend=serial"]
+    longer = [*arguments, "--set", "train.steps=1024"]
+    run, whole = (tmp_path / name / "1-debug" for name in ("parts", "whole"))
+    assert call(train_, *arguments, "--logdir", run.parent)[0] == 0
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 4
+    for logdir in (run.parent, whole.parent):
+        assert call(train_, *longer, "--logdir", logdir)[0] == 0
+    assert_same(run, whole)
+    assert (run / "config.yaml").read_bytes() == (whole / "config.yaml").read_bytes()
+
+    code, _, errors = call(train_, *arguments, "--logdir", run.parent)
+    assert code == 2
+    assert "another config: train.steps: 1024 -> 512; use another --times" in errors
+    more = ["--logdir", run.parent, "--set", "train.steps=2048", "--seed", 7]
+    code, _, errors = call(train_, *arguments, *more)
+    assert code == 2
+    assert "another config: train.steps: 1024 -> 2048; seed: " in errors
+    assert (run / "config.yaml").read_bytes() == (whole / "config.yaml").read_bytes()
 
 
 def test_second_interrupt_stops_at_once(start, tmp_path):
