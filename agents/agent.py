@@ -144,7 +144,8 @@ class Agent:
           observation: Of the environments, in the structure of their space.
           agent_indices: Which ones; none for all.
           training: Explore, and learn from what follows. Otherwise the best actions are
-            chosen; `observe` then only tells where episodes end.
+            chosen; `observe` then only tells where episodes end. Changed within an
+            episode, what is learned from ends there, cut off, or begins there.
           independent: Only tell the best actions at this point of the episodes: nothing
             is learned or remembered, and no `observe` follows.
 
@@ -167,7 +168,10 @@ class Agent:
                 "before it acts again."
             )
         pending = self._pending[rows]
-        goes_on = pending.all() and not new.any()
+        changed = ~new & (self._training[rows] != training)
+        self._facts[rows[changed], 2] = 1.0  # Cut off.
+        new = new | (changed & training)
+        goes_on = pending.all() and not changed.any() and not new.any()
         if training and goes_on and self._is_next(rows, leaves):
             self._pending[rows] = False
             action = self._call(self._learn_and_act, rows, self._facts[rows], leaves)

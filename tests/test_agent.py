@@ -218,6 +218,45 @@ def test_independent_acts_leave_no_trace():
     assert int(ours.algorithm.steps) == int(theirs.algorithm.steps) == 11
 
 
+@pytest.mark.parametrize("stack", [None, 2])
+def test_training_changes_within_an_episode(stack):
+    """Only what happened is remembered; between the parts there is no transition."""
+    space = gs.Box(-np.inf, np.inf, (stack or 1,))
+    settings = {
+        **{"type": "dqn", "capacity": 100, "batch_size": 1, "start_size": 90},
+        **{"n_step": 3, "discount": 0.5, "stack": stack, "jit": False},
+    }
+    agent = agent_.Agent.create(settings, space, gs.Discrete(2))
+
+    def seen(time):
+        frames = [max(time - age, 0) for age in range((stack or 1) - 1, -1, -1)]
+        return np.array(frames, np.float32)
+
+    for time in range(15):
+        agent.act(seen(time), training=not 4 <= time < 9)
+        agent.observe(float(time), False)
+    agent.act(seen(15))  # Shows what followed.
+    items = agent.algorithm.memory.sample(500, tf.constant([1, 2]))
+    found = {
+        int(before[-1]): (before.tolist(), reward, discount, after.tolist())
+        for before, reward, discount, after in zip(
+            items["observation"].numpy(),
+            items["reward"].numpy(),
+            items["discount"].numpy(),
+            items["next_observation"].numpy(),
+            strict=True,
+        )
+    }
+    expected = {}
+    for first, end in ((0, 4), (1, 4), (2, 4), (3, 4), (9, 15), (10, 15), (11, 15)):
+        count = min(3, end - first)
+        reward = sum(0.5**i * (first + i) for i in range(count))
+        after = seen(first + count).tolist()
+        expected[first] = (seen(first).tolist(), reward, 0.5**count, after)
+    expected[12] = (seen(12).tolist(), 12 + 6.5 + 3.5, 0.125, seen(15).tolist())
+    assert found == expected
+
+
 def test_nested_observations_and_actions():
     observation = gs.Dict(
         {"image": gs.Box(0, 255, [4, 4, 1], np.uint8), "word": gs.Discrete(5)}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,13 @@ class Config:
 
     def __post_init__(self) -> None:
         self._require("normalize_rewards", *self.REWARDS)
+        schedules.require_positive(
+            unroll_length=self.unroll_length, reward_clip=self.reward_clip
+        )
+        schedules.require_within(0, 1, discount=self.discount)
+        schedules.require_within(
+            0, math.inf, value_coef=self.value_coef, max_failures=self.max_failures
+        )
         self.create_optimizer()
 
     @property

@@ -52,6 +52,14 @@ class Config(dqn.Config):
     target_period: int = 2_500
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noisy_std:
+            raise ValueError(
+                "noisy_std explores instead of epsilon, by which agents of Ape-X differ; "
+                "use dqn."
+            )
+
     def without_memory(self, num_agents: int) -> "Config":
         """The same to act without training, by any number of agents."""
         config = super().without_memory(num_agents)

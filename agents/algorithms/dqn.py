@@ -5,6 +5,7 @@ al. (2018), "Rainbow: Combining Improvements in Deep Reinforcement Learning".
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import gymnasium
@@ -15,7 +16,6 @@ from agents import exploration, optimizers
 from agents.algorithms import off_policy
 from agents.networks import action_values, layers
 from agents.networks.presets import NetworkConfig
-from agents.tools import config as config_
 from agents.tools import placement, schedules
 
 
@@ -57,10 +57,12 @@ class Config(off_policy.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.atoms < 1 or self.value_range[0] >= self.value_range[1]:
-            raise config_.ConfigError(
-                "atoms must be positive and value_range increasing, got "
-                f"{self.atoms} and {self.value_range}."
+        schedules.require_positive(atoms=self.atoms, huber_delta=self.huber_delta)
+        schedules.require_within(0, math.inf, noisy_std=self.noisy_std)
+        lowest, highest = self.value_range
+        if not -math.inf < lowest < highest < math.inf:
+            raise ValueError(
+                f"value_range must be finite and increasing, got {self.value_range}."
             )
 
 

@@ -5,6 +5,7 @@ Actor-Learner Architectures".
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -64,12 +65,16 @@ class Config(actor_critic.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("reduction", "sum", "mean")
-        if min(self.unroll_length, self.unrolls_per_update, self.queue_size + 1) < 1:
-            raise ValueError(
-                "unroll_length and unrolls_per_update must be positive and queue_size "
-                f"not negative, got {self.unroll_length}, {self.unrolls_per_update} "
-                f"and {self.queue_size}."
-            )
+        schedules.require_positive(unrolls_per_update=self.unrolls_per_update)
+        schedules.require_within(
+            0,
+            math.inf,
+            queue_size=self.queue_size,
+            rho_bar=self.rho_bar,
+            c_bar=self.c_bar,
+            rho_pg=self.rho_pg,
+        )
+        schedules.require_within(0, 1, vtrace_lambda=self.vtrace_lambda)
 
 
 class IMPALA(actor_critic.ActorCritic):

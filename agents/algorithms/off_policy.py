@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import gymnasium
@@ -25,7 +26,7 @@ class Config:
     batch_size: int = 256
     """Transitions per update."""
     start_size: int = 5_000
-    """Transitions in the memory before the first update."""
+    """Transitions in the memory before the first update, unless it is full before."""
     replay_ratio: float = 1.0
     """Updates per environment step, exact on average for any number of agents."""
     stack: int | None = None
@@ -52,20 +53,30 @@ class Config:
     network: NetworkConfig = NetworkConfig(layers=(256, 256))
 
     def __post_init__(self) -> None:
-        for name in ("capacity", "batch_size", "n_step"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
-        if self.start_size < self.batch_size:
-            raise ValueError(
-                f"batch_size {self.batch_size} must not be larger than what is stored "
-                f"at the first update, start_size {self.start_size}."
-            )
+        schedules.require_positive(
+            capacity=self.capacity,
+            batch_size=self.batch_size,
+            n_step=self.n_step,
+            reward_clip=self.reward_clip,
+        )
+        schedules.require_within(0, 1, discount=self.discount)
+        schedules.require_within(
+            0,
+            math.inf,
+            replay_ratio=self.replay_ratio,
+            priority_alpha=self.priority_alpha,
+            priority_beta=self.priority_beta,
+        )
+        for name in ("start_size", "capacity"):
+            if getattr(self, name) < self.batch_size:
+                raise ValueError(
+                    f"batch_size {self.batch_size} must not be larger than what is "
+                    f"stored at the first update, {name} {getattr(self, name)}."
+                )
         if self.threads not in ("one", "within", "beside"):
             raise ValueError(
                 f"threads must be 'one', 'within' or 'beside', got {self.threads!r}."
             )
-        if self.replay_ratio < 0:
-            raise ValueError(f"replay_ratio must not be negative: {self.replay_ratio}.")
         if self.network.recurrent:
             raise ValueError("networks must not be recurrent; use a policy gradient.")
         if self.network.has("batch_normalization"):
@@ -77,7 +88,12 @@ class Config:
 
     def without_memory(self, num_agents: int) -> "Config":
         """The same with the least capacity that is legal, to act without training."""
-        return dataclasses.replace(self, capacity=num_agents * self.n_step)
+        return self._holding(num_agents * self.n_step)
+
+    def _holding(self, capacity: int, **changes: Any) -> "Config":
+        """The same for so many transitions, or as many as are legal."""
+        capacity = max(capacity, self.batch_size)
+        return dataclasses.replace(self, capacity=capacity, **changes)
 
     def for_rows(self, first: int, rows: int, num_agents: int, steps: int) -> "Config":
         """The same for an algorithm that acts for some rows and does not train.
@@ -90,7 +106,7 @@ class Config:
         """
         del first, num_agents
         entries = steps * (1 + (self.stack or 1)) + self.n_step  # All may be ends.
-        return dataclasses.replace(self, capacity=rows * entries, replay_ratio=0.0)
+        return self._holding(rows * entries, replay_ratio=0.0)
 
     def create_optimizers(self) -> list[optimizers.Optimizer]:
         """What the fields `OPTIMIZERS` describe; raises ConfigError."""
@@ -267,12 +283,14 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 
     def remembered(self, steps: tf.Tensor) -> None:
         """Train as often as it is due after so many more steps, int64."""
-        self.count(steps, self.memory.size)
+        size = self.memory.size
+        full = self.steps >= self._config.capacity  # Though ends of episodes take room.
+        begun = (self._counted > 0) | full
+        self.count(steps, (size >= self.start_size) | (begun & (size > 0)))
         conditional.when(self.due() > 0, self.train)
 
-    def count(self, steps: tf.Tensor, size: tf.Tensor) -> None:
-        """Updates are due for so many more steps, int64, if the memory is large enough."""
-        ready = size >= self._config.start_size
+    def count(self, steps: tf.Tensor, ready: tf.Tensor) -> None:
+        """Updates are due for so many more steps, int64, if the memory is ready."""
         self._counted.assign_add(tf.where(ready, steps, 0))
 
     def completed(self, index: tf.Tensor) -> None:

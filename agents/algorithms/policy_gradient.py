@@ -33,6 +33,10 @@ class Config(actor_critic.Config):
 
     def __post_init__(self) -> None:
         self._require("memory", "episodes", "unrolls")
+        schedules.require_positive(
+            update_every=self.update_every, chunk_length=self.chunk_length
+        )
+        schedules.require_within(0, 1, gae_lambda=self.gae_lambda)
         unrolls = self.memory == "unrolls" and self.network.recurrent
         if unrolls and self.unroll_length % self.chunk_length:
             raise ValueError(

@@ -52,6 +52,14 @@ class Config(policy_gradient.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("objective", "kl", "clip")
+        schedules.require_positive(
+            kl_target=self.kl_target,
+            clip=self.clip,
+            value_clip=self.value_clip,
+            epochs=self.epochs,
+            minibatch_size=self.minibatch_size,
+            block_size=self.block_size,
+        )
 
     def create_optimizer(self) -> tuple[optimizers.Optimizer, bool]:
         """Epochs of Adam; other optimizers replace it for policy or value."""

@@ -44,8 +44,7 @@ class Config(off_policy.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.initial_temperature <= 0:
-            raise ValueError("initial_temperature must be positive.")
+        schedules.require_positive(initial_temperature=self.initial_temperature)
 
 
 class SAC(off_policy.OffPolicy):

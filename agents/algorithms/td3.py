@@ -5,6 +5,7 @@ Methods"; Lillicrap et al. (2016), "Continuous control with deep reinforcement l
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,10 @@ def _descent() -> dict:
 
 @dataclasses.dataclass(frozen=True)
 class Config(off_policy.Config):
-    """Hyperparameters of TD3; DDPG has `policy_delay` 1 and no `target_noise`."""
+    """Hyperparameters of TD3.
+
+    DDPG is `twin: false`, `policy_delay: 1` and `target_noise: 0`.
+    """
 
     OPTIMIZERS = ("critic_optimizer", "optimizer")
 
@@ -32,6 +36,8 @@ class Config(off_policy.Config):
     noise: str = "gaussian"
     """Of exploration: `gaussian`, or `ornstein_uhlenbeck`, correlated in time."""
     noise_std: schedules.Scalar = 0.1
+    twin: bool = True
+    """Believe the lesser of two values, not the first one."""
     target_noise: schedules.Scalar = 0.2
     """Deviation of the next actions that targets are averaged over."""
     target_noise_clip: schedules.Scalar = 0.5
@@ -50,8 +56,14 @@ class Config(off_policy.Config):
                 "noise must be one of gaussian, ornstein_uhlenbeck, got "
                 f"{self.noise!r}."
             )
-        if self.policy_delay < 1:
-            raise ValueError(f"policy_delay must be positive, got {self.policy_delay}.")
+        schedules.require_positive(policy_delay=self.policy_delay)
+        schedules.require_within(
+            0,
+            math.inf,
+            noise_std=self.noise_std,
+            target_noise=self.target_noise,
+            target_noise_clip=self.target_noise_clip,
+        )
 
 
 class TD3(off_policy.OffPolicy):
@@ -142,8 +154,8 @@ class TD3(off_policy.OffPolicy):
         noise = config.target_noise * self.generator.normal(tf.shape(action))
         action += tf.clip_by_value(noise, -limit, limit)
         values = self.target_critics(following, tf.clip_by_value(action, -1.0, 1.0))
-        target = items["reward"] + items["discount"] * tf.reduce_min(values, 0)
-        return tf.stop_gradient(target)
+        value = tf.reduce_min(values, 0) if self._config.twin else values[0]
+        return tf.stop_gradient(items["reward"] + items["discount"] * value)
 
     def critic_loss(
         self, items: dict[str, tf.Tensor]

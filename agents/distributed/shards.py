@@ -275,7 +275,8 @@ class Learner(learner.Learner):
         size = self._shards.size
         if size < agent.start_size:  # Wait, or it depends on the clock who is counted.
             size = self._shards.wait()
-        agent.count(tf.constant(steps, tf.int64), tf.constant(size))
+        ready = tf.constant(size >= agent.start_size)
+        agent.count(tf.constant(steps, tf.int64), ready)
         updates = int(agent.due())
         for _ in range(updates):
             shard, items = self._shards.next(int(agent.steps))

@@ -31,6 +31,7 @@ class Compiled(tf.Module):
     parts = 1
     compiled = True
     error = None
+    training: bool | None = None
 
     def __init__(
         self,

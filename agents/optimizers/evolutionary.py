@@ -40,7 +40,7 @@ class Evolutionary(optimizer_.Optimizer):
         """
         super().__init__()
         self._descent = gradient.Gradient(optimizer, learning_rate)
-        optimizer_.require_positive(
+        schedules.require_positive(
             num_samples=num_samples, std=std, batch_size=batch_size
         )
         self._num_samples, self._std = num_samples, std

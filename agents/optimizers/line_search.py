@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
+from agents.tools import schedules
 
 
 class LineSearch(optimizer_.Wrapper):
@@ -34,7 +35,7 @@ class LineSearch(optimizer_.Wrapper):
             self.needs = self.needs | {"kl"}
         self.metric_names = (*self.metric_names, "step_fraction", "improvement")
         self._max_iterations = max_iterations
-        optimizer_.require_positive(max_iterations=max_iterations, max_kl=max_kl)
+        schedules.require_positive(max_iterations=max_iterations, max_kl=max_kl)
         self._accept_ratio = accept_ratio
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:

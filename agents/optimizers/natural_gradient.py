@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from agents.optimizers import conjugate_gradient, replicas
 from agents.optimizers import optimizer as optimizer_
+from agents.tools import schedules
 
 
 class NaturalGradient(optimizer_.Optimizer):
@@ -43,7 +44,7 @@ class NaturalGradient(optimizer_.Optimizer):
             raise ValueError(
                 f"subsampling_fraction must be in (0, 1], got {subsampling_fraction}."
             )
-        optimizer_.require_positive(max_kl=max_kl, cg_max_iterations=cg_max_iterations)
+        schedules.require_positive(max_kl=max_kl, cg_max_iterations=cg_max_iterations)
         self.max_kl = max_kl
         self._solver = conjugate_gradient.ConjugateGradient(
             cg_max_iterations, cg_tolerance

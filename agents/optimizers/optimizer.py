@@ -145,13 +145,6 @@ def order(seed: tf.Tensor, count: Any) -> tf.Tensor:
     return tf.argsort(keys, stable=True)
 
 
-def require_positive(**options: float | None) -> None:
-    """Raise ValueError if an option is neither none nor positive."""
-    for name, value in options.items():
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}.")
-
-
 def size_of(items: Any) -> Any:
     """Number of items, an integer where it is static."""
     first = tf.nest.flatten(items)[0]

@@ -75,9 +75,11 @@ class InGraphBatchEnv:
       compiled: Whether XLA can compile it; not if steps are calls into Python.
       error: The exception that the environments raised last, or None.
       steps: Number of environment steps begun so far, also while the graph runs.
+      training: Whether `simulate` trained when it was called last; none before.
     """
 
     compiled = False
+    training: bool | None = None
 
     def __init__(self, batch_envs: batch_env.Backend | Sequence) -> None:
         single = isinstance(batch_envs, batch_env.Backend)

@@ -32,7 +32,9 @@ def simulate(
       algorithm: Told about all that happens.
       steps: Number of batch steps; every one is `N` environment steps.
       training: Let the algorithm explore and learn.
-      reset: Discontinue running episodes first, so that all rows begin a new one.
+      reset: Discontinue running episodes first, so that all rows begin a new one. It
+        is done in any case where `training` is not what it was in the call before, so
+        that every episode is one or the other.
 
     Returns:
       `done` bool, `score` float32 and `length` int32, each `[steps, N]`. Score (raw
@@ -44,6 +46,9 @@ def simulate(
       FloatingPointError: if losses of a compiled run are not finite.
     """
     steps = int(steps)
+    if batch_env.training not in (None, training):
+        reset = True
+    batch_env.training = training
     if not steps:
         if reset:
             batch_env.discontinue()

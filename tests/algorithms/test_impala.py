@@ -511,8 +511,11 @@ def test_resumed_training_is_the_uninterrupted_one(network, size, tmp_path):
     ("changes", "message"),
     [
         ({"reduction": "max"}, "reduction must be one of sum, mean, got 'max'"),
-        ({"queue_size": -1}, "queue_size not negative, got 20, 1 and -1"),
-        ({"unroll_length": 0}, "must be positive .* got 0, 1 and 1"),
+        ({"queue_size": -1}, "queue_size must be at least 0, got -1"),
+        ({"unroll_length": 0}, "unroll_length must be positive, got 0"),
+        ({"unrolls_per_update": 0}, "unrolls_per_update must be positive"),
+        ({"rho_bar": -1.0}, "rho_bar must be at least 0"),
+        ({"vtrace_lambda": 1.5}, "vtrace_lambda must be 0 to 1, got 1.5"),
         ({"normalize_rewards": "soft"}, "clip, none, soft_asymmetric, got 'soft'"),
         ({"optimizer": {"type": "natural_gradient"}}, "'kl', which is not provided"),
     ],

@@ -202,6 +202,52 @@ def test_projection_by_hand():
     np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
+THREE = {"atoms": 3, "value_range": (-1.0, 1.0), "network": TABLE}
+LOW, HIGH = [0.6, 0.3, 0.1], [0.1, 0.3, 0.6]
+
+
+def categorical(agent, network, *preferred):
+    """Make one action of each state have high returns, others low ones."""
+    rows = [[HIGH if x == best else LOW for x in (0, 1)] for best in preferred]
+    table(agent, np.log(np.reshape(rows, [3, 6])), network)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_targets_of_distributions_by_hand(double):
+    agent = make("dqn", batch(Chain()), double=double, **THREE)
+    categorical(agent, agent.network, 0, 0, 0)
+    categorical(agent, agent.target_network, 1, 1, 1)
+    target = agent.target(
+        items(
+            reward=tf.constant([0.0, 0.5, 1.0, -1.0]),
+            discount=tf.constant([0.5, 0.5, 0.0, 1.0]),
+        )
+    )
+    low, middle, high = LOW if double else HIGH  # Of the action that is chosen.
+    expected = [
+        [low / 2, low / 2 + middle + high / 2, high / 2],  # At -0.5, 0 and 0.5.
+        [0, low + middle / 2, middle / 2 + high],  # At 0, 0.5 and 1.
+        [0, 0, 1],  # Terminated, so at 1.
+        [low + middle, high, 0],  # At -2, -1 and 0.
+    ]
+    np.testing.assert_allclose(target, expected, atol=1e-6)
+
+
+def test_loss_and_priorities_of_distributions_by_hand():
+    """The divergence, whose gradient is that of the cross entropy."""
+    agent = make("dqn", batch(Chain()), prioritized=True, **THREE)
+    categorical(agent, agent.network, 0, 0, 0)
+    target = np.array([HIGH, HIGH, [0.0, 0.0, 1.0], LOW], np.float32)
+    data = items(target=tf.constant(target))
+    chosen = np.array([LOW, LOW, LOW, HIGH])  # Actions 1, 1, 1 and 0.
+    terms = target * (np.log(np.maximum(target, 1e-8)) - np.log(chosen))
+    divergence = terms.sum(1)
+    loss, _ = agent.loss(data)
+    weights = data["weight"].numpy()
+    np.testing.assert_allclose(loss, np.mean(weights * divergence), rtol=1e-5)
+    np.testing.assert_allclose(agent.priorities(data), divergence, rtol=1e-5)
+
+
 @pytest.mark.parametrize("atoms", [1, 11])
 def test_branches_have_their_own_best_actions(atoms):
     env = Identity(gs.MultiDiscrete([2, 3], start=[1, -1]))
@@ -227,19 +273,23 @@ def test_noise_is_for_training_only():
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_target_network_is_a_copy_renewed_at_the_exact_step(name):
-    envs = batch(*(Chain() for _ in range(4)))
+    envs = batch(Chain())
     agent = make(name, envs, target_period=5, replay_ratio=1.0, optimizer=SGD)
     first = numbers(agent.network.trainable_variables)
     assert same(first, numbers(agent.target_network.trainable_variables))
     while agent.updates.numpy() < 4:
         tools.simulate(envs, agent, 1)
+        assert same(first, numbers(agent.target_network.trainable_variables))
     assert agent.updates.numpy() == 4
-    assert same(first, numbers(agent.target_network.trainable_variables))
     tools.simulate(envs, agent, 1)
-    assert agent.updates.numpy() == 8
-    after = numbers(agent.target_network.trainable_variables)
-    assert not same(first, after)
-    assert not same(after, numbers(agent.network.trainable_variables))
+    copy = numbers(agent.network.trainable_variables)
+    assert not same(first, copy)
+    assert same(copy, numbers(agent.target_network.trainable_variables))
+    for _ in range(4):
+        tools.simulate(envs, agent, 1)
+        assert not same(copy, numbers(agent.network.trainable_variables))
+        assert same(copy, numbers(agent.target_network.trainable_variables))
+    assert agent.updates.numpy() == 9
 
 
 def test_values_of_the_chain_are_recovered():
@@ -442,6 +492,20 @@ def test_replay_ratio_is_exact_for_any_number_of_agents(count, ratio):
     assert agent.updates.numpy() == np.floor(counted * ratio + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("capacity", "start_size"), [(200, 183), (200, 200), (200, 1000)]
+)
+def test_replay_ratio_is_exact_where_the_memory_is_hardly_large_enough(
+    capacity, start_size
+):
+    """Every end of an episode takes room, so 200 transitions are never there."""
+    envs = batch(*(Identity(gs.Discrete(2)) for _ in range(4)))
+    options = {"capacity": capacity, "start_size": start_size}
+    agent = make("dqn", envs, replay_ratio=1.0, network=TABLE, **options)
+    tools.simulate(envs, agent, 300)
+    assert 1200 - 200 <= agent.updates.numpy() <= 1200 - 183 + 4
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_evaluation_is_deterministic_and_learns_nothing(name, tmp_path):
     space = gs.Discrete(2) if name in DISCRETE else gs.Box(-2, 1, (1,))
@@ -548,6 +612,129 @@ def test_targets_of_sac_are_soft_and_pessimistic():
     np.testing.assert_allclose(agent.target(data), [1 + 0.9 * value, 1.0], rtol=1e-5)
 
 
+def outputs(actor, *biases):
+    """Make every network of an actor, or critics, answer with its biases."""
+    variables = actor.trainable_variables
+    for kernel in variables[::2]:
+        kernel.assign(tf.zeros_like(kernel))
+    for variable, value in zip(variables[1::2], biases, strict=True):
+        variable.assign(value)
+
+
+def continuous(name, **changes):
+    """Agent with networks of one layer for actions of one number."""
+    network = networks.NetworkConfig(layers=())
+    return make(name, batch(Identity(gs.Box(-2, 1, (1,)))), network=network, **changes)
+
+
+def steps_of_one_number(**changes):
+    """Two transitions; the second one terminated."""
+    return {
+        "observation": tf.zeros([2, 2]),
+        "action": tf.constant([[0.5], [-0.5]]),
+        "reward": tf.constant([1.0, 2.0]),
+        "discount": tf.constant([0.9, 0.0]),
+        "next_observation": tf.zeros([2, 2]),
+        "weight": tf.constant([1.0, 0.25]),
+        **changes,
+    }
+
+
+def test_targets_of_sac_are_pessimistic_for_boxes():
+    agent = continuous("sac", initial_temperature=0.5)
+    outputs(agent.target_critics, [3.0], [2.0])
+    agent.generator.reset_from_seed(1)
+    target = agent.target(steps_of_one_number())
+    agent.generator.reset_from_seed(1)
+    distribution = agent.distribution(tf.zeros([2, 2]))
+    log_prob = distribution.log_prob(distribution.sample(agent.generator))
+    expected = [1 + 0.9 * (2.0 - 0.5 * log_prob[0]), 2.0]
+    np.testing.assert_allclose(target, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("twin", "value"), [(True, 2.0), (False, 3.0)])
+def test_targets_of_td3_are_pessimistic(twin, value):
+    """And those of DDPG are not."""
+    agent = continuous("td3", twin=twin)
+    outputs(agent.target_critics, [3.0], [2.0])
+    target = agent.target(steps_of_one_number())
+    np.testing.assert_allclose(target, [1 + 0.9 * value, 2.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "lowest", "highest"),
+    [
+        ({"target_noise": 0.0}, 0.5, 0.5),
+        ({"target_noise": 10.0, "target_noise_clip": 0.2}, 0.3, 0.7),
+        ({"target_noise": 10.0, "target_noise_clip": 5.0}, -1.0, 1.0),
+    ],
+)
+def test_targets_of_td3_are_averaged_over_actions_nearby(options, lowest, highest):
+    """Critics that answer with the action show which ones they were asked about."""
+    agent = continuous("td3", **options)
+    outputs(agent.target_policy, [np.arctanh(0.5)])
+    outputs(agent.target_critics, [0.0], [0.0])
+    for kernel in agent.target_critics.trainable_variables[::2]:
+        kernel.assign([[0.0], [0.0], [1.0]])
+    many = {
+        "next_observation": tf.zeros([500, 2]),
+        "reward": tf.zeros([500]),
+        "discount": tf.ones([500]),
+    }
+    actions = agent.target(many).numpy()
+    assert actions.min() == pytest.approx(lowest, abs=1e-6)
+    assert actions.max() == pytest.approx(highest, abs=1e-6)
+    if options["target_noise"]:
+        assert abs(actions.mean() - np.clip(0.5, lowest, highest)) < 0.6
+        assert actions.std() > 0.1
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_critics_have_weighted_squared_errors_and_absolute_priorities(name):
+    agent = continuous(name, prioritized=True)
+    outputs(agent.critics, [1.0], [4.0])
+    data = steps_of_one_number(target=tf.constant([3.0, -1.0]))
+    loss, _ = agent.critic_loss(data)
+    squares = [0.5 * (2**2 + 1**2), 0.25 * 0.5 * (2**2 + 5**2)]
+    np.testing.assert_allclose(loss, np.mean(squares), rtol=1e-6)
+    agent.target = lambda items: data["target"]
+    _, errors = agent.learn(steps_of_one_number())
+    np.testing.assert_allclose(errors, [(2 + 1) / 2, (2 + 5) / 2], rtol=1e-6)
+
+
+def test_noise_of_td3_begins_anew_with_episodes_and_is_for_training_only():
+    agent = continuous("td3", noise="ornstein_uhlenbeck", noise_std=0.1, start_size=16)
+    agent.steps.assign(1000)  # Random actions are over.
+    seen, row = tf.zeros([1, 2]), tf.constant([0])
+    noise = agent._exploration._state
+    for _ in range(5):
+        agent.perform(row, seen)
+    moved = noise.numpy()
+    assert moved.any()
+    still = agent.perform(row, seen, training=False)
+    assert np.array_equal(still, agent.perform(row, seen, training=False))
+    assert np.array_equal(noise, moved)
+    agent.begin_episodes(row)
+    assert not noise.numpy().any()
+
+
+def test_targets_of_td3_follow_with_the_policy():
+    agent = make("td3", batch(Identity(gs.Box(-2, 1, (1,)))), tau=0.1, policy_delay=2)
+    pairs = (agent.target_policy, agent.policy), (agent.target_critics, agent.critics)
+    data = steps_of_one_number()
+    for update in range(4):
+        old = [numbers(target.trainable_variables) for target, _ in pairs]
+        agent.updates.assign(update)
+        agent.learn(data)
+        for before, (target, source) in zip(old, pairs, strict=True):
+            after = numbers(target.trainable_variables)
+            new = numbers(source.trainable_variables)
+            share = 0.0 if update % 2 else 0.1
+            for x, y, z in zip(before, new, after, strict=True):
+                np.testing.assert_allclose(z, x + share * (y - x), atol=1e-6)
+    assert not same(after, new)
+
+
 def test_target_critics_follow():
     envs = batch(Identity(gs.Box(-2, 1, (1,))))
     agent = make("sac", envs, tau=0.1, replay_ratio=1.0)
@@ -597,7 +784,15 @@ def test_other_action_spaces_are_refused(name, space, message):
     [
         ({"batch_size": 64, "start_size": 32}, "batch_size 64 must not be larger"),
         ({"n_step": 0}, "n_step must be positive"),
-        ({"replay_ratio": -1.0}, "must not be negative"),
+        ({"capacity": 63}, "batch_size 64 must not be larger .* capacity 63"),
+        ({"replay_ratio": -1.0}, "replay_ratio must be at least 0, got -1.0"),
+        ({"discount": 1.5}, "discount must be 0 to 1, got 1.5"),
+        ({"reward_clip": -1.0}, "reward_clip must be positive, got -1.0"),
+        ({"priority_beta": -1.0}, "priority_beta must be at least 0"),
+        ({"huber_delta": 0.0}, "huber_delta must be positive, got 0.0"),
+        ({"noisy_std": -0.5}, "noisy_std must be at least 0"),
+        ({"value_range": (-10.0, np.inf)}, "value_range must be finite"),
+        ({"value_range": (1.0, 1.0)}, "value_range must be finite and increasing"),
         ({"network": networks.NetworkConfig.preset("gru")}, "not be recurrent"),
         ({"atoms": 0}, "atoms must be positive"),
     ],
@@ -605,6 +800,20 @@ def test_other_action_spaces_are_refused(name, space, message):
 def test_impossible_configs_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         dqn.Config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("apex", {"noisy_std": 0.5}, "noisy_std explores instead of epsilon"),
+        ("td3", {"target_noise": -1.0}, "target_noise must be at least 0"),
+        ("td3", {"policy_delay": 0}, "policy_delay must be positive"),
+        ("sac", {"initial_temperature": 0.0}, "initial_temperature must be positive"),
+    ],
+)
+def test_impossible_configs_of_others_are_refused(name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        CONFIGS[name](**changes)
 
 
 # Resuming.

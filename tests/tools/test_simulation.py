@@ -186,6 +186,17 @@ def test_forced_reset_begins_all_rows_and_ends_none():
     assert result["length"].numpy().tolist() == [[0, 0], [2, 0]]
 
 
+def test_episodes_are_for_training_or_for_evaluation():
+    """Otherwise steps between would be missing in what is learned from."""
+    envs, agent = mock_pair(durations=(4, 6))
+    for training, steps in ((True, 3), (True, 2), (False, 3), (False, 1), (True, 1)):
+        agent.clear()
+        tools.simulate(envs, agent, steps, training)
+        began = [call.agent_indices for call in agent.calls if "begin" in call.name]
+        again = (training, steps) in ((True, 2), (False, 1))
+        assert (began[:1] == [[0, 1]]) != again
+
+
 def test_no_transition_crosses_an_episode_for_random_durations():
     rng = np.random.default_rng(0)
     made = [mocks.MockEnvironment(durations=rng.integers(1, 6, 7)) for _ in range(5)]
