@@ -5,14 +5,14 @@
 algorithm that evaluation does not explore: what is called here always explores.
 """
 
-import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import schedules
+from agents.tools import conditional, schedules
 
 Rate = float | schedules.Schedule | Sequence[float]
 """Number, schedule, or one number for each row."""
@@ -21,9 +21,14 @@ Rate = float | schedules.Schedule | Sequence[float]
 class Exploration(tf.Module):
     """Replaces the actions that an algorithm thinks best.
 
-    All randomness comes from the generator. What it remembers belongs to running
-    episodes, so checkpoints hold nothing of it.
+    All randomness comes from the generator. What belongs to running episodes is not in
+    checkpoints.
+
+    Attributes:
+      persistent: What is.
     """
+
+    persistent: dict[str, tf.Variable] = {}
 
     def begin(self, rows: tf.Tensor) -> None:
         """Forget the past of these rows, int32 `[K]`."""
@@ -153,52 +158,79 @@ def ladder(num_agents: int, base: float = 0.4, alpha: float = 7.0) -> np.ndarray
     return base ** (1.0 + alpha * fraction)
 
 
-class ParameterNoise(tf.Module):
-    """A perturbed copy of variables to act with, the same for all rows.
+class ParameterNoise(Exploration):
+    """Acts by a network with noise on its parameters, another one for each row.
 
-        noise.redraw(generator)              # at least once before acting
-        with noise.applied():                # perform, while training
-            action = network(observation)
-        noise.adapt(distance, target)        # of perturbed from plain actions
+    A row draws normal noise when its episode begins and keeps it until the next one.
+    Its standard deviation, the same for all, adapts at every step: it falls by the
+    factor where actions are farther from those without noise than `std`, by their root
+    mean square, and else rises.
 
-    The network must be built. Checkpoints hold `persistent`.
-
-    Plappert et al. (2018), "Parameter Space Noise for Exploration".
+    Plappert et al. (2018), "Parameter Space Noise for Exploration", section 3.
     """
 
     def __init__(
-        self, variables: Iterable[keras.Variable], std: float, factor: float = 1.01
+        self,
+        network: Callable[[Any], tf.Tensor],
+        variables: Iterable[keras.Variable],
+        rows: int,
+        std: Rate,
+        factor: float = 1.01,
     ) -> None:
-        """Begin with standard deviation `std`, adapted by the factor."""
+        """Begin with a standard deviation of the parameters of 0.1.
+
+        Args:
+          network: Actions `[K, size]` for observations `[K, ...]`, built.
+          variables: Its parameters that get noise.
+          rows: Number of rows.
+          std: Deviation of actions that is aimed at.
+          factor: By which that of parameters changes.
+        """
         super().__init__()
-        if std <= 0 or factor <= 1:
-            raise ValueError(
-                f"std must be above 0 and factor above 1, got {std} and {factor}."
-            )
-        self._variables = list(variables)
-        self._factor = factor
-        self.std = tf.Variable(std, dtype=tf.float32, trainable=False)
-        self._perturbed = [
-            tf.Variable(tf.convert_to_tensor(x), trainable=False)
+        if factor <= 1:
+            raise ValueError(f"factor must be above 1, got {factor}.")
+        self._network, self._variables = network, list(variables)
+        self._std, self._factor = _Rate("std", std, rows), factor
+        self._noise = [
+            tf.Variable(tf.zeros([rows, *x.shape]), trainable=False)
             for x in self._variables
         ]
-        self.persistent = {"std": self.std, "perturbed": self._perturbed}
+        self._new = tf.Variable(tf.ones([rows], tf.bool), trainable=False)
+        self.deviation = tf.Variable(0.1, trainable=False)
+        self.persistent = {"deviation": self.deviation}
 
-    def redraw(self, generator: tf.random.Generator) -> None:
-        """Copy the variables and add new noise."""
-        for variable, perturbed in zip(self._variables, self._perturbed, strict=True):
-            noise = self.std * generator.normal(variable.shape)
-            perturbed.assign(tf.convert_to_tensor(variable) + noise)
+    def begin(self, rows: tf.Tensor) -> None:
+        """Let these rows, int32 `[K]`, draw noise before they act again."""
+        self._new.scatter_nd_update(rows[:, None], tf.ones_like(rows, tf.bool))
 
-    def applied(self) -> contextlib.AbstractContextManager:
-        """Context in which the variables have the values of the perturbed copy."""
-        pairs = zip(self._variables, self._perturbed, strict=True)
-        return keras.StatelessScope(list(pairs))
+    def __call__(self, rows, action, steps, generator, observation) -> tf.Tensor:
+        """As in `Exploration`; what the rows see is `observation`, `[K, ...]`."""
 
-    def adapt(self, distance: tf.Tensor, target: float | tf.Tensor) -> None:
-        """Less noise if the actions are farther away than the target, else more."""
-        change = tf.where(distance > target, 1.0 / self._factor, self._factor)
-        self.std.assign(self.std * change)
+        def draw(rows):
+            rows = tf.boolean_mask(rows, tf.gather(self._new, rows))
+            for variable in self._noise:
+                shape = tf.concat([[tf.size(rows)], variable.shape[1:]], 0)
+                noise = self.deviation * generator.normal(shape)
+                variable.scatter_update(tf.IndexedSlices(noise, rows))
+            self._new.scatter_nd_update(rows[:, None], tf.zeros_like(rows, tf.bool))
+
+        conditional.when(tf.reduce_any(tf.gather(self._new, rows)), draw, rows)
+        noise = [tf.gather(variable, rows) for variable in self._noise]
+        noisy = tf.vectorized_map(self._act, (observation, noise))
+        distance = tf.sqrt(tf.reduce_mean((noisy - action) ** 2))
+        far = distance > tf.reduce_mean(self._std(rows, steps))
+        change = tf.where(far, 1.0 / self._factor, self._factor)
+        self.deviation.assign(self.deviation * change)
+        return noisy
+
+    def _act(self, inputs: tuple[Any, list[tf.Tensor]]) -> tf.Tensor:
+        """Action `[size]` of one row."""
+        observation, noise = inputs
+        observation = tf.nest.map_structure(lambda x: x[None], observation)
+        parameters = zip(self._variables, noise, strict=True)
+        noisy = [(x, tf.convert_to_tensor(x) + y) for x, y in parameters]
+        with keras.StatelessScope(noisy):
+            return self._network(observation)[0]
 
 
 class _Rate:

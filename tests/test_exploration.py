@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from agents import exploration
-from agents.tools import schedules
+from agents.tools import conditional, schedules
 
 STEPS = tf.constant(0, tf.int64)
 FALL = schedules.Schedule("linear", 1.0, 0.0, 100)
@@ -362,110 +362,106 @@ def test_ladder_gives_every_row_its_epsilon():
 # Noise on parameters.
 
 
-def network():
-    layers = [keras.layers.Dense(64, "relu"), keras.layers.Dense(32)]
+def perturbed(rows, std, **options):
+    """Network of tanh, its noise, and a function that acts and returns both actions."""
+    layers = [keras.layers.Dense(64, "relu"), keras.layers.Dense(32, "tanh")]
     model = keras.Sequential(layers)
     model.build([None, 16])
-    return model
+    noise = exploration.ParameterNoise(
+        model, model.trainable_variables, rows, std, **options
+    )
+    random = generator()
+
+    def act(rows, seen):
+        action = model(seen)
+        return action, noise(rows, action, STEPS, random, seen)
+
+    return model, noise, act
 
 
 @pytest.mark.parametrize("jit", [False, True])
-def test_parameter_noise_perturbs_a_copy(jit):
-    model = network()
-    noise = exploration.ParameterNoise(model.trainable_variables, 0.5)
-    random = generator()
-    inputs = tf.random.Generator.from_seed(1).normal([10, 16])
+def test_rows_keep_their_parameters_for_an_episode(jit):
+    model, noise, act = perturbed(4, 0.5)
     before = [np.array(x) for x in model.get_weights()]
+    seen = tf.tile(tf.random.Generator.from_seed(1).normal([1, 16]), [4, 1])
+    if not jit:
+        act = tf.function(act, autograph=False)
+    else:
+        plain = act
 
-    @tf.function(autograph=False, jit_compile=jit)
-    def act():
-        plain = model(inputs)
-        with noise.applied():
-            perturbed = model(inputs)
-        return plain, perturbed, model(inputs)
+        @tf.function(autograph=False, jit_compile=True)
+        def act(rows, seen):
+            with conditional.program():
+                return plain(rows, seen)
 
-    plain, perturbed, again = act()
-    np.testing.assert_array_equal(plain, again)
-    np.testing.assert_allclose(plain, perturbed, rtol=1e-6)  # Not drawn yet.
-    redraw = tf.function(lambda: noise.redraw(random), autograph=False, jit_compile=jit)
-    redraw()
-    outputs = [act()]
-    redraw()
-    outputs.append(act())
-    for (plain, perturbed, again), (_, other, _) in zip(
-        outputs, outputs[::-1], strict=True
-    ):
-        np.testing.assert_array_equal(plain, again)
-        assert np.abs(perturbed - plain).mean() > 0.1
-        assert np.abs(perturbed - other).mean() > 0.1
-    for old, new in zip(before, model.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
-    difference = [
-        np.ravel(x - y)
-        for x, y in zip(noise.persistent["perturbed"], before, strict=True)
-    ]
-    assert np.concatenate(difference).std() == pytest.approx(0.5, rel=0.1)
+    plain, first = act(everyone(4), seen)
+    _, again = act(everyone(4), seen)
+    np.testing.assert_allclose(first, again, atol=1e-5)
+    differences = np.abs(first - np.array(first)[:, None]).mean(-1)
+    assert (differences[~np.eye(4, dtype=bool)] > 0.05).all()  # Each row has its own.
+    assert (np.abs(first - plain).mean(1) > 0.05).all()
+    noise.begin(tf.constant([1, 3]))
+    _, new = act(everyone(4), seen)
+    moved = np.abs(new - first).mean(1)
+    assert (moved[[1, 3]] > 0.05).all()
+    assert (moved[[0, 2]] < 1e-5).all()
+    _, part = act(tf.constant([3, 0, 1, 2]), seen)
+    np.testing.assert_allclose(part, np.array(new)[[3, 0, 1, 2]], atol=1e-5)
+    for old, weight in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, weight)
 
 
-def test_parameter_noise_copies_the_present_variables():
-    model = network()
-    noise = exploration.ParameterNoise(model.trainable_variables, 1e-6)
-    model.set_weights([x + 1.0 for x in model.get_weights()])
-    noise.redraw(generator())
-    for perturbed, variable in zip(
-        noise.persistent["perturbed"], model.trainable_variables, strict=True
-    ):
-        np.testing.assert_allclose(perturbed, variable, atol=1e-4)
+def test_noise_on_parameters_is_of_the_deviation_and_follows_the_network():
+    model, noise, act = perturbed(3, 0.5)
+    seen = tf.zeros([3, 16])
+    act(everyone(3), seen)
+    drawn = np.concatenate([np.ravel(x) for x in noise._noise])
+    assert drawn.std() == pytest.approx(0.1, rel=0.05)
+    assert abs(drawn.mean()) < 0.005
+    model.layers[-1].bias.assign_add(tf.fill([32], 100.0))
+    _, noisy = act(everyone(3), seen)
+    np.testing.assert_allclose(noisy, 1.0)
 
 
-def test_parameter_noise_adapts_towards_the_target():
-    noise = exploration.ParameterNoise([keras.Variable([1.0])], 0.1, factor=1.25)
-    noise.adapt(tf.constant(0.3), 0.2)
-    assert float(noise.std) == pytest.approx(0.08)
-    for _ in range(2):
-        noise.adapt(tf.constant(0.2), 0.2)
-    assert float(noise.std) == pytest.approx(0.125)
-
-
-def test_parameter_noise_finds_the_distance_asked_for():
-    model = network()
-    noise = exploration.ParameterNoise(model.trainable_variables, 1.0, factor=1.1)
-    random = generator()
-    inputs = tf.random.Generator.from_seed(1).normal([64, 16])
-
-    @tf.function(autograph=False)
-    def adapt():
-        noise.redraw(random)
-        with noise.applied():
-            perturbed = model(inputs)
-        distance = tf.sqrt(tf.reduce_mean((perturbed - model(inputs)) ** 2))
-        noise.adapt(distance, 0.2)
-        return distance
-
-    distances = [float(adapt()) for _ in range(200)]
+def test_deviation_of_parameters_adapts_towards_that_of_actions():
+    _, noise, act = perturbed(8, 0.2, factor=1.1)
+    act = tf.function(act, autograph=False)
+    random = tf.random.Generator.from_seed(1)
+    noise.deviation.assign(3.0)
+    distances = []
+    for _ in range(300):
+        noise.begin(everyone(8))
+        plain, noisy = act(everyone(8), random.normal([8, 16]))
+        distances.append(float(tf.sqrt(tf.reduce_mean((plain - noisy) ** 2))))
     assert distances[0] > 0.6
     assert np.mean(distances[-50:]) == pytest.approx(0.2, rel=0.2)
-    assert adapt.experimental_get_tracing_count() == 1
+    assert act.experimental_get_tracing_count() == 1
 
 
-def test_parameter_noise_continues_from_a_checkpoint(tmp_path):
-    variables = [keras.Variable([1.0, 2.0])]
-    old = exploration.ParameterNoise(variables, 0.5)
-    old.redraw(generator())
-    old.adapt(1.0, 0.5)
+def test_deviation_of_parameters_is_in_checkpoints(tmp_path):
+    _, old, _ = perturbed(2, 0.2)
+    old.deviation.assign(0.7)
     path = tf.train.Checkpoint(**old.persistent).write(str(tmp_path / "noise"))
-    new = exploration.ParameterNoise(variables, 0.1)
+    _, new, _ = perturbed(2, 0.2)
     tf.train.Checkpoint(**new.persistent).read(path).assert_consumed()
-    assert float(new.std) == float(old.std)
-    with old.applied():
-        expected = keras.ops.convert_to_numpy(variables[0] + 0.0)
-    with new.applied():
-        actual = keras.ops.convert_to_numpy(variables[0] + 0.0)
-    np.testing.assert_array_equal(actual, expected)
-    assert (actual != variables[0].numpy()).all()
+    assert float(new.deviation) == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize(("std", "factor"), [(0.0, 1.01), (-1.0, 1.01), (0.1, 1.0)])
+def test_structured_observations_reach_the_network():
+    bias = keras.Variable([0.5])
+
+    def network(seen):
+        return tf.tanh(seen["a"] + tf.cast(seen["b"][0], tf.float32) + bias.value)
+
+    noise = exploration.ParameterNoise(network, [bias], 3, 0.1)
+    seen = {"a": tf.zeros([3, 1]), "b": (tf.ones([3, 1], tf.int64),)}
+    action = network(seen)
+    noisy = noise(everyone(3), action, STEPS, generator(), seen)
+    assert noisy.shape == action.shape
+    assert len(set(np.ravel(noisy).tolist())) == 3
+
+
+@pytest.mark.parametrize(("std", "factor"), [(-1.0, 1.01), (0.1, 1.0)])
 def test_impossible_parameter_noise_raises(std, factor):
-    with pytest.raises(ValueError, match="must be above"):
-        exploration.ParameterNoise([], std, factor)
+    with pytest.raises(ValueError, match="must be"):
+        exploration.ParameterNoise(lambda x: x, [], 2, std, factor)

@@ -34,8 +34,10 @@ class Config(off_policy.Config):
     tau: schedules.Scalar = 0.005
     """How far the target networks move after every update of the policy."""
     noise: str = "gaussian"
-    """Of exploration: `gaussian`, or `ornstein_uhlenbeck`, correlated in time."""
+    """Of exploration: `gaussian`; `ornstein_uhlenbeck`, correlated in time; or on the
+    `parameters` of the policy, the same for a whole episode."""
     noise_std: schedules.Scalar = 0.1
+    """Deviation of actions from those of the policy, in units of half their range."""
     twin: bool = True
     """Believe the lesser of two values, not the first one."""
     target_noise: schedules.Scalar = 0.2
@@ -51,10 +53,11 @@ class Config(off_policy.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise not in ("gaussian", "ornstein_uhlenbeck"):
+        if self.noise not in (
+            kinds := ("gaussian", "ornstein_uhlenbeck", "parameters")
+        ):
             raise ValueError(
-                "noise must be one of gaussian, ornstein_uhlenbeck, got "
-                f"{self.noise!r}."
+                f"noise must be one of {', '.join(kinds)}, got {self.noise!r}."
             )
         schedules.require_positive(policy_delay=self.policy_delay)
         schedules.require_within(
@@ -102,11 +105,14 @@ class TD3(off_policy.OffPolicy):
         self._critic_optimizer.build(self.critics.trainable_variables)
         self._optimizer.build(self.policy.trainable_variables)
         self._synchronization = optimizers.Synchronization(tau=config.tau)
-        kinds = {
-            "gaussian": exploration.Gaussian,
-            "ornstein_uhlenbeck": exploration.OrnsteinUhlenbeck,
-        }
-        self._exploration = kinds[config.noise](size, num_agents, config.noise_std)
+        rate = num_agents, config.noise_std
+        self._exploration = {
+            "gaussian": lambda: exploration.Gaussian(size, *rate),
+            "ornstein_uhlenbeck": lambda: exploration.OrnsteinUhlenbeck(size, *rate),
+            "parameters": lambda: exploration.ParameterNoise(
+                self.best, self.policy.trainable_variables, *rate
+            ),
+        }[config.noise]()
         super().__init__(
             observation_space,
             num_agents,
@@ -123,12 +129,19 @@ class TD3(off_policy.OffPolicy):
 
     def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
         """Vectors in [-1, 1], `[K, A]`; random ones at first."""
-        action = tf.tanh(self.policy(observation))
+        action = self.best(observation)
         if not training:
             return action
-        action = self._exploration(agent_indices, action, self.time, self.generator)
+        seen = (observation,) if self._config.noise == "parameters" else ()
+        action = self._exploration(
+            agent_indices, action, self.time, self.generator, *seen
+        )
         random = self.generator.uniform(tf.shape(action), -1.0, 1.0)
         return tf.where(self.steps < self._config.start_size, random, action)
+
+    def best(self, observation: Any) -> tf.Tensor:
+        """Vectors in [-1, 1] that the policy prefers, `[K, A]`."""
+        return tf.tanh(self.policy(observation))
 
     def environment_action(self, action: tf.Tensor) -> tf.Tensor:
         """Actions of the space."""
@@ -142,7 +155,7 @@ class TD3(off_policy.OffPolicy):
         """Mean squared difference, and the policy; see `Algorithm.imitation`."""
         items = rows.merge_time(items)
         observation, action = items["observation"], items["action"]
-        ours = tf.tanh(self.policy(self.observations(observation)))
+        ours = self.best(self.observations(observation))
         loss = tf.reduce_mean((ours - self.memory_action(action)) ** 2)
         return loss, self.policy.trainable_variables
 
@@ -170,7 +183,7 @@ class TD3(off_policy.OffPolicy):
         self, items: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Minus the value of the policy's actions by the first critic."""
-        action = tf.tanh(self.policy(items["observation"]))
+        action = self.best(items["observation"])
         loss = -tf.reduce_mean(self.critics(items["observation"], action)[0])
         return loss, {"policy_loss": loss}
 
@@ -223,4 +236,5 @@ class TD3(off_policy.OffPolicy):
             "policy_optimizer": self._optimizer,
             "critic_optimizer": self._critic_optimizer,
             "synchronization": self._synchronization,
+            "exploration": self._exploration.persistent,
         }

@@ -890,6 +890,16 @@ def test_a_large_memory_resumes_exactly(tmp_path, monkeypatch):
 # Learning.
 
 
+RAINBOW = {
+    **{"atoms": 11, "value_range": (0.0, 3.0), "noisy_std": 0.5, "dueling": True},
+    **{"prioritized": True, "n_step": 3},
+}
+DDPG = {
+    **{"twin": False, "policy_delay": 1, "target_noise": 0.0},
+    **{"noise": "ornstein_uhlenbeck"},
+}
+
+
 def score(envs, agent, steps):
     """Mean score of whole episodes without training."""
     envs.discontinue(np.arange(len(envs)))
@@ -898,17 +908,20 @@ def score(envs, agent, steps):
 
 
 @pytest.mark.parametrize(
-    ("name", "space"),
+    ("name", "space", "changes"),
     [
-        ("dqn", gs.Discrete(2, start=3)),
-        ("dqn", gs.MultiDiscrete([2, 2])),
-        ("apex", gs.Discrete(2)),
-        ("sac", gs.Box(-3, 1, (1,))),
-        ("sac", gs.Discrete(2)),
-        ("td3", gs.Box(-3, 1, (1,))),
+        ("dqn", gs.Discrete(2, start=3), {}),
+        ("dqn", gs.MultiDiscrete([2, 2]), {}),
+        ("dqn", gs.Discrete(2), RAINBOW),
+        ("apex", gs.Discrete(2), {}),
+        ("sac", gs.Box(-3, 1, (1,)), {}),
+        ("sac", gs.Discrete(2), {}),
+        ("td3", gs.Box(-3, 1, (1,)), {}),
+        ("td3", gs.Box(-3, 1, (1,)), {"noise": "parameters"}),
+        ("td3", gs.Box(-3, 1, (1,)), DDPG),
     ],
 )
-def test_identity_is_learned(name, space):
+def test_identity_is_learned(name, space, changes):
     envs = batch(*(Identity(space) for _ in range(4)))
     gate = 9.0
     assert score(envs, mock_algorithm.MockAlgorithm(envs.action_space), 50) < gate
@@ -927,6 +940,7 @@ def test_identity_is_learned(name, space):
         discount=0.5,
         replay_ratio=0.5,
         **options,
+        **changes,
     )
     tools.simulate(envs, agent, 700)
     assert score(envs, agent, 50) >= gate

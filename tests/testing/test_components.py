@@ -196,11 +196,10 @@ def test_exploration(component, action):
 
 
 def test_parameter_noise():
-    layer = dense()
-    component = exploration.ParameterNoise(layer.variables, 0.1)
-    generator = tf.random.Generator.from_seed(0)
-    calls = {"redraw": Call(generator), "adapt": Call(tf.constant(2.0), 1.0)}
-    testing.check_component(component, calls)
+    layer, generator = dense(), tf.random.Generator.from_seed(0)
+    component = exploration.ParameterNoise(layer, layer.variables, 4, 0.1)
+    act = Call(ROWS, BOX, tf.constant(9, tf.int64), generator, BOX)
+    testing.check_component(component, {"begin": Call(ROWS), "__call__": act})
 
 
 def test_functions():
