@@ -2,11 +2,12 @@
 
 import logging
 import math
-import os
+import pathlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from agents.memories import prioritized, uniform
@@ -487,11 +488,15 @@ def _weights(probability: tf.Tensor, size: tf.Tensor, beta: Any) -> tf.Tensor:
     return tf.cast(weights / tf.reduce_max(weights), tf.float32)
 
 
-def _free_bytes() -> int:
-    """Memory that can be taken without swapping."""
+def _free_bytes(group: pathlib.Path = pathlib.Path("/sys/fs/cgroup")) -> int:
+    """Memory that can be taken without swapping, by the limit of a container too."""
+    free = psutil.virtual_memory().available
     try:
-        with open("/proc/meminfo") as file:
-            values = dict(line.split(":") for line in file)
-        return int(values["MemAvailable"].split()[0]) * 1024
-    except OSError:  # Not Linux.
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limit, used = (
+            int((group / name).read_text()) for name in ("memory.max", "memory.current")
+        )
+        pairs = map(str.split, (group / "memory.stat").read_text().splitlines())
+        cached = int(dict(pairs)["inactive_file"])  # Is given back when it is needed.
+    except (OSError, ValueError):  # No container, or without a limit.
+        return free
+    return min(free, limit - used + cached)

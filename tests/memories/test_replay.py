@@ -4,10 +4,12 @@ import dataclasses
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
 from agents import memories
+from agents.memories import replay as replay_
 from agents.tools import checkpoint, conditional
 
 NUMBER = tf.TensorSpec([], tf.float32)
@@ -737,6 +739,20 @@ def test_memory_that_is_too_large_is_an_error_before_it_is_allocated(capfd):
     assert "1000000000 transitions needs 10000" in message
     assert "are free" in message
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("limit", "free"), [("3000000000", 2_100_000_000), ("max", None), (None, None)]
+)
+def test_limit_of_a_container_counts(limit, free, tmp_path):
+    (tmp_path / "memory.current").write_text("1000000000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000000\nslab 7\n")
+    if limit:
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+    available = psutil.virtual_memory().available
+    expected = available if free is None else min(free, available)
+    found = replay_._free_bytes(tmp_path)
+    assert found == pytest.approx(expected, rel=0.05)
 
 
 def test_nothing_to_draw_is_an_error():
