@@ -4,6 +4,8 @@ Williams (1992), "Simple Statistical Gradient-Following Algorithms for Connectio
 Reinforcement Learning", with the mean return of all steps as baseline.
 """
 
+import dataclasses
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -13,22 +15,25 @@ from agents.environments import make
 from agents.tools import algorithm
 
 
+@dataclasses.dataclass(frozen=True)
+class Config:
+    type: str = "examples.reinforce:Reinforce"
+    learning_rate: float = 0.01
+
+
 class Reinforce(algorithm.Algorithm):
-    def __init__(
-        self, observations, actions, num_agents, max_length, learning_rate=0.01, seed=0
-    ):
-        self.optimizer = optimizers.Gradient("adam", learning_rate=learning_rate)
+    def __init__(self, observations, actions, num_agents, length, config, seed=0):
+        self.optimizer = optimizers.Gradient("adam", config.learning_rate)
         super().__init__(("loss", *self.optimizer.metric_names))
         keras.utils.set_random_seed(seed)
         layers = [keras.layers.Dense(64, "tanh"), keras.layers.Dense(int(actions.n))]
         self.network = keras.Sequential([keras.Input(observations.shape), *layers])
         self.optimizer.build(self.network.trainable_variables)
         self.generator = tf.random.Generator.from_seed(seed)
-        observation = tf.TensorSpec(observations.shape)
         action = tf.TensorSpec([], tf.int64)
-        specs = {"observation": observation, "action": action}
+        specs = {"observation": tf.TensorSpec(observations.shape), "action": action}
         specs |= {"reward": tf.TensorSpec([]), "done": tf.TensorSpec([], tf.bool)}
-        self.memory = memories.Episodes(specs, num_agents, 10, max_length)
+        self.memory = memories.Episodes(specs, num_agents, 10, length)
 
     def begin_episodes(self, agent_indices):
         self.memory.clear(agent_indices)
@@ -52,9 +57,8 @@ class Reinforce(algorithm.Algorithm):
 
     def train(self):
         data, mask = self.memory.data()
-        zeros = tf.zeros_like(data["reward"])
-        steps = data["reward"], zeros, data["done"]
-        data["return"] = returns.lambda_return(*steps, discount=0.99, lambda_=1.0)
+        reward, done = data["reward"], data["done"]
+        data["return"] = returns.lambda_return(reward, 0 * reward, done, 0.99, 1.0)
         data = tf.nest.map_structure(lambda x: tf.boolean_mask(x, mask), data)
         variables = self.network.trainable_variables
         self.metrics.update(self.optimizer.step(self.loss, variables, items=data))
@@ -76,7 +80,7 @@ class Reinforce(algorithm.Algorithm):
 def main():
     batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
     spaces = batch_env.observation_space, batch_env.action_space
-    agent = Reinforce(*spaces, num_agents=16, max_length=500)
+    agent = Reinforce(*spaces, 16, 500, Config())
     batch_env.discontinue(np.arange(16))  # Seeds of the first episodes.
     for phase in range(4):
         tools.simulate(batch_env, agent, steps=1000, reset=True)

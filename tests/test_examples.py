@@ -52,6 +52,22 @@ def test_new_algorithm_takes_less_than_sixty_lines():
     assert len(lines) < 60
 
 
+def test_new_algorithm_is_trained_by_its_config(tmp_path):
+    arguments = ["--logdir", tmp_path, "--timestamp", "1", "--quiet"]
+    result = subprocess.run(
+        [sys.executable, "-m", "agents.scripts.train", *arguments]
+        + ["--config", "examples/reinforce.yaml", "--set", "train.steps=96000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    lines = (tmp_path / "1-reinforce" / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert max(x["score"] for x in rows if x["phase"] == "evaluate") >= 475
+
+
 def start(name, *args, path=str(ROOT)):
     """Process of an example whose output is read."""
     return subprocess.Popen(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import agents
 
 SUBCOMMANDS = {
+    "configs": "list the configs, or print one completely",
     "train": "train a config, or resume a run",
     "tune": "search for good values of a config",
     "evaluate": "measure the return of a trained policy",

@@ -1,13 +1,42 @@
-"""Experiments: one short function each, and how configs are loaded."""
+"""Experiments: one short function each; list them, or print a config: `configs`."""
 
+import argparse
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agents.scripts import experiment
 from agents.scripts.experiment import Config, Environment, Train
 from agents.tools import config as config_
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the names and what they do, or one complete config as YAML."""
+    parser = argparse.ArgumentParser(prog="agents configs", description=__doc__)
+    parser.add_argument("config", nargs="?", metavar="NAME|FILE.yaml")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="a.b=value",
+        help="override a value of the config",
+    )
+    args = parser.parse_args(argv)
+    if args.config is None:
+        width = max(map(len, EXPERIMENTS)) + 2
+        for name, function in EXPERIMENTS.items():
+            print(f"{name:<{width}}{function.__doc__.splitlines()[0]}")
+        return 0
+    try:
+        config = load(args.config, args.set)
+    except config_.ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    config_.dump(config_.to_dict(config), sys.stdout)
+    return 0
 
 
 def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) -> Config:
@@ -674,7 +703,12 @@ def debug() -> Config:
 
 def _named(function) -> Any:
     """Experiment whose config has the function's name."""
-    return lambda: dataclasses.replace(function(), name=function.__name__)
+
+    @functools.wraps(function)
+    def named():
+        return dataclasses.replace(function(), name=function.__name__)
+
+    return named
 
 
 EXPERIMENTS = {
@@ -733,3 +767,7 @@ EXPERIMENTS = {
     )
 }
 """Functions that make a config, by name."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,6 @@
 """What a config consists of."""
 
 import dataclasses
-import importlib
 from typing import Any
 
 from agents.environments import make
@@ -241,19 +240,26 @@ def resolve(values: dict) -> Config:
 
 
 def algorithm_config(kind: str) -> type:
-    """Dataclass of an algorithm's hyperparameters."""
+    """Dataclass of an algorithm's hyperparameters, for its name or `module:Class`."""
+    return config_.find(f"{_location(kind)[0]}:Config")
+
+
+def algorithm_class(kind: str) -> type:
+    """Class of an algorithm, for its name or `module:Class`."""
+    return config_.find(":".join(_location(kind)))
+
+
+def _location(kind: str) -> tuple[str, str]:
+    """Module and class of an algorithm."""
+    if ":" in kind:
+        module, _, name = kind.partition(":")
+        return module, name
     if kind not in ALGORITHMS:
         raise config_.ConfigError(
             f"config key 'algorithm.type' is {kind!r}; "
             + config_.did_you_mean(kind, ALGORITHMS)
         )
-    return importlib.import_module(ALGORITHMS[kind][0]).Config
-
-
-def algorithm_class(kind: str) -> type:
-    """Class of an algorithm."""
-    module, name = ALGORITHMS[kind]
-    return getattr(importlib.import_module(module), name)
+    return ALGORITHMS[kind]
 
 
 def complete(values: dict) -> dict:

@@ -12,7 +12,7 @@ import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TextIO
 
 from agents.tools import schedules
 
@@ -282,15 +282,16 @@ def load(filename: str | pathlib.Path) -> Any:
     return parse(text, str(filename))
 
 
-def dump(config: Any, filename: str | pathlib.Path) -> None:
+def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
     """Write a config as a YAML file that `load` and `build` read back."""
     from ruamel import yaml
 
     writer = yaml.YAML(typ="safe", pure=True)
     writer.default_flow_style = None
     writer.sort_base_mapping_type_on_output = False
-    with open(filename, "w", encoding="utf-8") as file:
-        writer.dump(to_dict(config), file)
+    if isinstance(target, str | pathlib.Path):
+        target = pathlib.Path(target)
+    writer.dump(to_dict(config), target)
 
 
 def differences(old: dict, new: dict, path: str = "") -> list[str]:

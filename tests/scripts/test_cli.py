@@ -18,6 +18,7 @@ def test_help_lists_the_subcommands(capsys):
     assert cli.main(["--help"]) == 0
     output = capsys.readouterr().out
     for name in (
+        "configs",
         "train",
         "tune",
         "evaluate",

@@ -84,6 +84,51 @@ def test_part_of_a_config_is_completed_by_defaults(tmp_path):
     assert config.algorithm == cls(discount=0.5)
 
 
+def test_algorithms_may_be_named_by_their_path(tmp_path):
+    path = tmp_path / "mine.yaml"
+    algorithm = "algorithm: {type: 'agents.algorithms.dqn:DQN', batch_size: 7}"
+    path.write_text(f"environment: {{id: CartPole-v1}}\n{algorithm}\n")
+    config = configs.load(str(path))
+    assert config.algorithm.batch_size == 7
+    agent = config.create_algorithm(runs.describe(config), 2)
+    assert type(agent).__name__ == "DQN"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("nothing_here:Mine", "cannot import 'nothing_here:Config': No module named"),
+        ("agents.returns:Mine", "cannot import 'agents.returns:Config': module"),
+    ],
+)
+def test_wrong_paths_of_algorithms(kind, message):
+    with pytest.raises(config_.ConfigError, match=message):
+        configs.load("cartpole", [f"algorithm.type={kind}"])
+
+
+def test_list_of_configs(capsys):
+    assert configs.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(configs.EXPERIMENTS)
+    assert lines[0].split(maxsplit=1) == [
+        "pendulum",
+        "Swing a pendulum up and balance it.",
+    ]
+
+
+def test_printed_config_is_a_file_that_is_the_config(tmp_path, capsys):
+    assert configs.main(["cartpole_dqn", "--set", "train.steps=123"]) == 0
+    path = tmp_path / "printed.yaml"
+    path.write_text(capsys.readouterr().out)
+    assert configs.load(str(path)) == configs.load("cartpole_dqn", ["train.steps=123"])
+
+
+def test_what_cannot_be_printed(capsys):
+    assert configs.main(["cartpol"]) == 2
+    error = capsys.readouterr().err
+    assert error == "error: unknown config 'cartpol'; did you mean 'cartpole'?\n"
+
+
 def test_halves_need_an_even_number_of_agents():
     odd = ["environment.num_agents=5", "environment.action_lag=true"]
     with pytest.raises(config_.ConfigError, match="action_lag.* even .* got 5"):

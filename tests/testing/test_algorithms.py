@@ -106,7 +106,8 @@ def test_example_conforms():
     spec = importlib.util.spec_from_file_location("reinforce", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    testing.check_algorithm(module.Reinforce, 0.01, gs.Box(-1, 1, (4,)), gs.Discrete(2))
+    spaces = gs.Box(-1, 1, (4,)), gs.Discrete(2)
+    testing.check_algorithm(module.Reinforce, module.Config(), *spaces)
 
 
 class Small(algorithm.Algorithm):
