@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces as gs
 
 import agents
+from agents.scripts import configs
 from agents.tools import config
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -42,6 +43,18 @@ def test_image_and_caption_are_a_config():
     shapes = [tuple(x.shape) for x in agent.algorithm.network.policy_variables]
     assert (1000, 32) in shapes  # The embedding knows the number of words.
     assert (3, 3, 4, 32) in shapes  # The first convolution, that of frames.
+
+
+def test_file_with_a_config_is_one(tmp_path):
+    (text,) = (
+        block
+        for block in re.findall(r"```yaml\n(.*?)```", PAGES["README.md"], re.DOTALL)
+        if "train:" in block
+    )
+    (tmp_path / "mine.yaml").write_text(text)
+    loaded = configs.load(str(tmp_path / "mine.yaml"))
+    assert loaded.train.steps == 200_000
+    assert loaded.algorithm.memory == "unrolls"
 
 
 @pytest.mark.parametrize(("name", "block"), BLOCKS)
