@@ -29,6 +29,7 @@ class Config(off_policy.Config):
     """
 
     OPTIMIZERS = ("critic_optimizer", "optimizer")
+    NOISES = ("gaussian", "ornstein_uhlenbeck", "parameters")
 
     type: str = "td3"
     tau: schedules.Scalar = 0.005
@@ -53,11 +54,9 @@ class Config(off_policy.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise not in (
-            kinds := ("gaussian", "ornstein_uhlenbeck", "parameters")
-        ):
+        if self.noise not in self.NOISES:
             raise ValueError(
-                f"noise must be one of {', '.join(kinds)}, got {self.noise!r}."
+                f"noise must be one of {', '.join(self.NOISES)}, got {self.noise!r}."
             )
         schedules.require_positive(policy_delay=self.policy_delay)
         schedules.require_within(
