@@ -257,6 +257,32 @@ def test_training_changes_within_an_episode(stack):
     assert found == expected
 
 
+def test_recurrent_state_when_training_changes_within_an_episode():
+    """It goes on in evaluation; what is learned from begins with none."""
+    env = gymnasium.make("CartPole-v1")
+    config = load("recurrent", 1)
+    agent = agent_.Agent.create(config, env.observation_space, env.action_space)
+    observations = np.random.default_rng(0).normal(size=[9, 4]).astype(np.float32)
+    rows = tf.constant([0])
+
+    def following(state, observation):
+        return agent.algorithm.decide(observation[None], state)[1]
+
+    for index, observation in enumerate(observations):
+        training = not 3 <= index < 6
+        before = agent.algorithm.running_state(rows)
+        if index in (0, 6):
+            before = agent.algorithm.initial_state(1)
+        agent.act(observation, training=training)
+        agent.observe(1.0, False)
+        after = agent.algorithm.running_state(rows)
+        tf.nest.map_structure(
+            lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6),
+            after,
+            following(before, observation),
+        )
+
+
 def test_nested_observations_and_actions():
     observation = gs.Dict(
         {"image": gs.Box(0, 255, [4, 4, 1], np.uint8), "word": gs.Discrete(5)}

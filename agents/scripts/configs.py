@@ -27,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.config is None:
         width = max(map(len, EXPERIMENTS)) + 2
-        for name, function in EXPERIMENTS.items():
-            print(f"{name:<{width}}{function.__doc__.splitlines()[0]}")
+        docs = {name: f.__doc__.splitlines()[0] for name, f in EXPERIMENTS.items()}
+        print("\n".join(f"{name:<{width}}{doc}" for name, doc in docs.items()))
         return 0
     try:
         config = load(args.config, args.set)
@@ -557,7 +557,10 @@ def atari_pong_apex() -> Config:
 
 
 def atari_pong_rainbow() -> Config:
-    """Play Pong from pixels by everything that improves deep Q-learning."""
+    """Play Pong from pixels by everything that improves deep Q-learning.
+
+    Noise and the streams of values and advantages are those of the last layer only.
+    """
     return _atari_replay(
         "ALE/Pong-v5",
         batch_size=32,
