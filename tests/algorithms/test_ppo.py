@@ -928,6 +928,10 @@ def test_loss_that_is_no_number_stops_training_and_is_named():
     [
         ({"memory": "replay"}, "memory must be one of"),
         ({"objective": "klip"}, "objective must be one of"),
+        ({"discount": 1.5}, "discount must be 0 to 1, got 1.5"),
+        ({"gae_lambda": -0.1}, "gae_lambda must be 0 to 1, got -0.1"),
+        ({"clip": 0.0}, "clip must be positive, got 0.0"),
+        ({"reward_clip": -1.0}, "reward_clip must be positive, got -1.0"),
         ({"normalize_rewards": "yes"}, "normalize_rewards must be one of"),
         (
             {"network": "gru", "memory": "unrolls", "unroll_length": 10},
