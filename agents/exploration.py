@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import conditional, schedules
+from agents.tools import schedules, simulation
 
 Rate = float | schedules.Schedule | Sequence[float]
 """Number, schedule, or one number for each row."""
@@ -207,14 +207,13 @@ class ParameterNoise(Exploration):
         """As in `Exploration`; what the rows see is `observation`, `[K, ...]`."""
 
         def draw(rows):
-            rows = tf.boolean_mask(rows, tf.gather(self._new, rows))
             for variable in self._noise:
                 shape = tf.concat([[tf.size(rows)], variable.shape[1:]], 0)
                 noise = self.deviation * generator.normal(shape)
                 variable.scatter_update(tf.IndexedSlices(noise, rows))
             self._new.scatter_nd_update(rows[:, None], tf.zeros_like(rows, tf.bool))
 
-        conditional.when(tf.reduce_any(tf.gather(self._new, rows)), draw, rows)
+        simulation.for_rows(draw, rows, tf.gather(self._new, rows))
         noise = [tf.gather(variable, rows) for variable in self._noise]
         noisy = tf.vectorized_map(self._act, (observation, noise))
         distance = tf.sqrt(tf.reduce_mean((noisy - action) ** 2))

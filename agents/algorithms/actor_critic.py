@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -63,7 +62,7 @@ class Config:
         )
         schedules.require_within(0, 1, discount=self.discount)
         schedules.require_within(
-            0, math.inf, value_coef=self.value_coef, max_failures=self.max_failures
+            0, value_coef=self.value_coef, max_failures=self.max_failures
         )
         self.create_optimizer()
 

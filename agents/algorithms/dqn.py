@@ -58,7 +58,7 @@ class Config(off_policy.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         schedules.require_positive(atoms=self.atoms, huber_delta=self.huber_delta)
-        schedules.require_within(0, math.inf, noisy_std=self.noisy_std)
+        schedules.require_within(0, noisy_std=self.noisy_std)
         lowest, highest = self.value_range
         if not -math.inf < lowest < highest < math.inf:
             raise ValueError(

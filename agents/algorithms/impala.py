@@ -5,7 +5,6 @@ Actor-Learner Architectures".
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import tensorflow as tf
@@ -68,7 +67,6 @@ class Config(actor_critic.Config):
         schedules.require_positive(unrolls_per_update=self.unrolls_per_update)
         schedules.require_within(
             0,
-            math.inf,
             queue_size=self.queue_size,
             rho_bar=self.rho_bar,
             c_bar=self.c_bar,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 from typing import Any
 
 import gymnasium
@@ -62,7 +61,6 @@ class Config:
         schedules.require_within(0, 1, discount=self.discount)
         schedules.require_within(
             0,
-            math.inf,
             replay_ratio=self.replay_ratio,
             priority_alpha=self.priority_alpha,
             priority_beta=self.priority_beta,

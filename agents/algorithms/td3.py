@@ -5,7 +5,6 @@ Methods"; Lillicrap et al. (2016), "Continuous control with deep reinforcement l
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import gymnasium
@@ -61,7 +60,6 @@ class Config(off_policy.Config):
         schedules.require_positive(policy_delay=self.policy_delay)
         schedules.require_within(
             0,
-            math.inf,
             noise_std=self.noise_std,
             target_noise=self.target_noise,
             target_noise_clip=self.target_noise_clip,

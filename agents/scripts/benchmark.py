@@ -64,7 +64,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--steps", type=int, metavar="N", help="environment steps (default: 5 s worth)"
     )
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=value")
+    configs.add_overrides(parser)
     args = parser.parse_args(argv)
     if args.steps is not None and args.steps < 1:
         raise runs.RunError("--steps must be positive.")

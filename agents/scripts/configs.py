@@ -17,13 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the names and what they do, or one complete config as YAML."""
     parser = argparse.ArgumentParser(prog="agents configs", description=__doc__)
     parser.add_argument("config", nargs="?", metavar="NAME|FILE.yaml")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="a.b=value",
-        help="override a value of the config",
-    )
+    add_overrides(parser)
     args = parser.parse_args(argv)
     if args.config is None:
         width = max(map(len, EXPERIMENTS)) + 2
@@ -37,6 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     config_.dump(config_.to_dict(config), sys.stdout)
     return 0
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Give a script the option `--set`, for `load`."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="a.b=value",
+        help="override a value of the config",
+    )
 
 
 def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) -> Config:

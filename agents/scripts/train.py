@@ -69,13 +69,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="prefix of the run directory (default: now); again to resume the run",
     )
     parser.add_argument("--seed", type=int, metavar="N")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="a.b=value",
-        help="override a value of the config",
-    )
+    configs.add_overrides(parser)
     parser.add_argument(
         "--debug", action="store_true", help="eager, in one process and thread"
     )

@@ -81,13 +81,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, metavar="N", help="of the runs and of the choice of values"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="a.b=value",
-        help="override a value of the config",
-    )
+    configs.add_overrides(parser)
     args = parser.parse_args(argv)
     if args.trials < 1:
         parser.error("--trials must be positive")

@@ -118,7 +118,7 @@ def require_positive(**options: Any) -> None:
             raise ValueError(f"{name} must be positive, got {option}.")
 
 
-def require_within(least: float, most: float, **options: Any) -> None:
+def require_within(least: float, most: float = math.inf, /, **options: Any) -> None:
     """Raise ValueError unless numbers and schedules are, or there are none."""
     for name, option in options.items():
         inside = option is None or all(least <= x <= most for x in ends(option))

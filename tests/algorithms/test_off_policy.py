@@ -589,18 +589,20 @@ def test_losses_are_finite_far_from_the_middle():
         assert np.isfinite(gradient).all()
 
 
+def outputs(actor, *biases):
+    """Make every network of an actor, or critics, answer with its biases."""
+    variables = actor.trainable_variables
+    for kernel in variables[::2]:
+        kernel.assign(tf.zeros_like(kernel))
+    for variable, value in zip(variables[1::2], biases, strict=True):
+        variable.assign(value)
+
+
 def test_targets_of_sac_are_soft_and_pessimistic():
     envs = batch(Identity(gs.Discrete(2)))
-    agent = make("sac", envs, network=networks.NetworkConfig(layers=()))
-    for network, bias in (
-        (agent.target_critics, ([3.0, 1.0], [2.0, 5.0])),
-        (agent.policy, ([np.log(3.0), 0.0],)),
-    ):
-        variables = network.trainable_variables
-        for kernel in variables[::2]:
-            kernel.assign(tf.zeros_like(kernel))
-        for variable, value in zip(variables[1::2], bias, strict=True):
-            variable.assign(value)
+    agent = make("sac", envs, network=TABLE)
+    outputs(agent.target_critics, [3.0, 1.0], [2.0, 5.0])
+    outputs(agent.policy, [np.log(3.0), 0.0])
     agent.log_temperature.assign(np.log(0.5))
     data = {
         "next_observation": tf.zeros([2, 2]),
@@ -612,19 +614,9 @@ def test_targets_of_sac_are_soft_and_pessimistic():
     np.testing.assert_allclose(agent.target(data), [1 + 0.9 * value, 1.0], rtol=1e-5)
 
 
-def outputs(actor, *biases):
-    """Make every network of an actor, or critics, answer with its biases."""
-    variables = actor.trainable_variables
-    for kernel in variables[::2]:
-        kernel.assign(tf.zeros_like(kernel))
-    for variable, value in zip(variables[1::2], biases, strict=True):
-        variable.assign(value)
-
-
 def continuous(name, **changes):
     """Agent with networks of one layer for actions of one number."""
-    network = networks.NetworkConfig(layers=())
-    return make(name, batch(Identity(gs.Box(-2, 1, (1,)))), network=network, **changes)
+    return make(name, batch(Identity(gs.Box(-2, 1, (1,)))), network=TABLE, **changes)
 
 
 def steps_of_one_number(**changes):
