@@ -262,7 +262,8 @@ class Agent:
             if batch is None:
                 self.algorithm.learn_from_memory()
             else:
-                self._learn_from(*self._fragments(batch))
+                fragments = self._fragments(batch)
+                self._learn_from(*tf.nest.map_structure(tf.constant, fragments))
         except (NotImplementedError, ValueError) as error:
             raise AgentError(str(error)) from None
         finally:

@@ -76,7 +76,7 @@ class SAC(off_policy.OffPolicy):
         with placement.networks():
             if self._discrete:
                 size = int(action_space.n)
-                self.policy = soft_actor_critic.Actor(
+                self.policy = soft_actor_critic.Outputs(
                     observation_space, size, config.network, seed
                 )
                 action, entropy = tf.TensorSpec([], tf.int64), 0.5 * math.log(size)

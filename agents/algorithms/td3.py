@@ -88,7 +88,7 @@ class TD3(off_policy.OffPolicy):
         self._space = action_space
         with placement.networks():
             self.policy, self.target_policy = (
-                soft_actor_critic.Actor(observation_space, size, config.network, seed)
+                soft_actor_critic.Outputs(observation_space, size, config.network, seed)
                 for _ in range(2)
             )
             self.critics, self.target_critics = (

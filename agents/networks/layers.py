@@ -111,6 +111,11 @@ def takes_vectors(declaration: Any) -> bool:
     return complete(declaration)["type"] == "dense" or is_recurrent(declaration)
 
 
+def mixes(declaration: Any) -> bool:
+    """Whether a layer lets its inputs act together: a dense one, or a user's."""
+    return takes_vectors(declaration) or ":" in complete(declaration)["type"]
+
+
 def create(declaration: Any, seed: int, **defaults: Any) -> Any:
     """Layer of a declaration.
 
@@ -215,11 +220,18 @@ def apply(layer: Any, value: Any) -> Any:
         return layer(value, **options)
     except (ValueError, TypeError, IndexError) as error:
         shapes = tf.nest.map_structure(lambda x: tuple(x.shape[1:]), value)
-        text = [x for x in str(error).split("\n") if x.strip()][0]
         name = getattr(layer, "name", str(layer))
         raise config.ConfigError(
-            f"layer {name} cannot take what has the shape {shapes}: {text}"
+            f"layer {name} cannot take what has the shape {shapes}: {_reason(error)}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """First line of an error that says something, without colors."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [x for x in text.split("\n") if x.strip()]
+    told = [x for x in lines if not x.startswith("Exception encountered")]
+    return (told or lines or [type(error).__name__])[0]
 
 
 @contextlib.contextmanager

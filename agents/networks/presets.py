@@ -31,7 +31,8 @@ class NetworkConfig:
     layers: tuple[int | str | dict, ...] = (200, 100)
     """Behind all of that. The first one is given flat numbers if it is dense or
     recurrent, and what is observed as it is if it is another one. `lstm` and `gru`
-    remember the steps of an episode."""
+    remember the steps of an episode. Where `sac` and `td3` judge an action, it joins in
+    front of the first layer that is given vectors, see `torsos.Torso`."""
     activation: str = "relu"
     """Of dense layers and convolutions that declare none."""
     shared: bool = False

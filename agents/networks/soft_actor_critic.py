@@ -7,14 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.networks import distributions, heads, initializers, torsos
-from agents.networks import inputs as inputs_
+from agents.networks import distributions, heads, initializers, inputs, torsos
 from agents.networks.presets import NetworkConfig
 from agents.tools import spaces
 
 
-class Actor(keras.layers.Layer):
-    """Maps observations to features, and those to numbers per action."""
+class Outputs(keras.layers.Layer):
+    """Maps observations, and for critics actions, to a vector of numbers."""
 
     def __init__(
         self,
@@ -22,19 +21,20 @@ class Actor(keras.layers.Layer):
         units: int,
         config: NetworkConfig,
         seed: int,
+        action_size: int = 0,
     ) -> None:
-        """Build all layers, with `units` outputs."""
+        """Build all layers, with `units` outputs; see `torsos.Torso`."""
         super().__init__()
-        self._torso = torsos.Torso(observation_space, config, seed)
+        self._torso = torsos.Torso(observation_space, config, seed, action_size)
         self._output = keras.layers.Dense(
             units, kernel_initializer=initializers.hidden(config, seed + 50)
         )
-        self.call(inputs_.zeros(observation_space))
+        self.call(inputs.zeros(observation_space), tf.zeros([1, action_size]))
         self.built = True
 
-    def call(self, observation: Any) -> tf.Tensor:
-        """Outputs `[B, units]`."""
-        return self._output(self._torso.step(observation, ())[0])
+    def call(self, observation: Any, action: tf.Tensor | None = None) -> tf.Tensor:
+        """Outputs `[B, units]`, of actions `[B, A]` too if the layers take them."""
+        return self._output(self._torso.step(observation, (), action)[0])
 
 
 class TwinCritics(keras.layers.Layer):
@@ -55,22 +55,20 @@ class TwinCritics(keras.layers.Layer):
         """Build critics for vectors of `size` numbers in [-1, 1], or `size` choices."""
         super().__init__()
         self._discrete = discrete
-        box = gymnasium.spaces.Box(-1.0, 1.0, (size,))
-        inputs = gymnasium.spaces.Tuple((observation_space, box))
-        inputs = observation_space if discrete else inputs
-        units = size if discrete else 1
-        self._critics = [Actor(inputs, units, config, seed + x) for x in (0, 1000)]
+        units, action_size = (size, 0) if discrete else (1, size)
+        self._critics = [
+            Outputs(observation_space, units, config, seed + x, action_size)
+            for x in (0, 1000)
+        ]
         self.built = True
 
     def call(self, observation: Any, action: tf.Tensor | None = None) -> tf.Tensor:
         """Values `[2, B]` of actions `[B, A]`; for choices, `[2, B, A]` of all."""
-        if self._discrete:
-            return tf.stack([critic(observation) for critic in self._critics])
-        inputs = (observation, action)
-        return tf.stack([critic(inputs)[:, 0] for critic in self._critics])
+        values = tf.stack([critic(observation, action) for critic in self._critics])
+        return values if self._discrete else values[..., 0]
 
 
-class SquashedPolicy(Actor):
+class SquashedPolicy(Outputs):
     """Tanh-squashed normal distribution whose deviation depends on observations.
 
     Haarnoja et al. (2018), "Soft Actor-Critic Algorithms and Applications"; actions

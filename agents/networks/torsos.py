@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.networks import initializers, layers
+from agents.networks import initializers, inputs, layers
 from agents.networks.presets import JOINS, NetworkConfig
 from agents.tools import config as config_
 from agents.tools import rows, spaces
@@ -18,10 +18,24 @@ class Torso(keras.layers.Layer):
 
     Images are `[H, W, C]` or `[C, H, W]`; integers that are no images enter one-hot.
     Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
+
+    The torso of a critic takes an action too. It joins the features in front of the
+    first layer to which they come as vectors: an observed vector at once, an image
+    behind its convolutions; Lillicrap et al. (2016), section 7, also let actions in
+    late. If no dense layer follows, one is added, or values would be sums of a function
+    of the observation and a linear one of the action.
     """
 
-    def __init__(self, space: Any, config: NetworkConfig, seed: int) -> None:
+    def __init__(
+        self, space: Any, config: NetworkConfig, seed: int, action_size: int = 0
+    ) -> None:
         """Make the layers, which their first use builds.
+
+        Args:
+          space: Of observations.
+          config: Of the layers.
+          seed: Of the initial weights.
+          action_size: Numbers of the actions that a critic takes.
 
         Raises:
           ConfigError: for streams of what is not observed.
@@ -43,6 +57,11 @@ class Torso(keras.layers.Layer):
             self._join = layers.create(config.join, seed + 9)
         first = self._parts[0].space if len(paths) == 1 else None
         self._behind = _create(config, config.layers, seed + 10, first)
+        self._entrance = None  # Index of the layer in front of which actions join.
+        if action_size:
+            self._entrance = self._find_entrance(space)
+            if not any(map(layers.mixes, config.layers[self._entrance :])):
+                self._behind.extend(_create(config, [MIXING], seed + 8, None))
 
     def initial_state(self, size: int) -> tuple[tf.Tensor, ...]:
         """State at the beginning of episodes, a tuple of `[size, units]`."""
@@ -51,9 +70,17 @@ class Torso(keras.layers.Layer):
             tf.zeros([size, cell.units]) for cell in cells for _ in range(_states(cell))
         )
 
-    def step(self, observation: Any, state: tuple) -> tuple[tf.Tensor, tuple]:
-        """Features `[B, F]` of observations `[B, ...]`, and the next state."""
-        return self._advance_all(self._encode(observation), state, _advance)
+    def step(
+        self, observation: Any, state: tuple, action: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tuple]:
+        """Features `[B, F]` of observations `[B, ...]`, and the next state.
+
+        Args:
+          observation: Structure of `[B, ...]`.
+          state: State before the step, `[B, units]`.
+          action: Vectors `[B, A]`, for a critic.
+        """
+        return self._advance_all(self._encode(observation), state, _advance, action)
 
     def unroll(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
         """Features `[B, T, F]` of sequences; arguments as for `sequence`."""
@@ -80,12 +107,27 @@ class Torso(keras.layers.Layer):
         features, states = self._advance_all(features, state, remember)
         return tf.reshape(features, [*leading, features.shape[-1]]), states
 
+    def _find_entrance(self, space: Any) -> int:
+        """Index of the first layer that is given vectors, or of the one behind all."""
+        features = self._encode(inputs.zeros(space))
+        for index, layer in enumerate(self._behind):
+            if features.shape.rank == 2 and features.dtype.is_floating:
+                return index
+            features = layers.apply(layer, features)
+        return len(self._behind)
+
     def _advance_all(
-        self, features: Any, state: tuple, remember: Callable
+        self,
+        features: Any,
+        state: tuple,
+        remember: Callable,
+        action: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tuple]:
         """Features `[B, F]` behind all layers, and what recurrent ones remember."""
         following = ()
-        for layer in self._behind:
+        for index, layer in enumerate(self._behind):
+            if index == self._entrance:
+                features = tf.concat([_require_vectors(features), action], -1)
             if not _is_cell(layer):
                 features = layers.apply(layer, features)
                 continue
@@ -113,6 +155,10 @@ class Torso(keras.layers.Layer):
             )
         reduce = {"product": tf.reduce_prod, "sum": tf.reduce_sum}
         return reduce.get(self._join, tf.reduce_mean)(tf.stack(leaves), 0)
+
+
+MIXING = 256
+"""Units of the layer behind the action, where no other is declared there."""
 
 
 class _Part(keras.layers.Layer):

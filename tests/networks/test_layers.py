@@ -1,6 +1,7 @@
 """Networks that are declared layer by layer."""
 
 import json
+import re
 
 import gymnasium
 import keras
@@ -345,6 +346,21 @@ def test_layers_that_do_not_fit_are_refused(space, declared, message):
     with pytest.raises(config.ConfigError, match=message) as error:
         networks.ActorCritic(space, gs.Discrete(2), values, 0)
     assert "\n" not in str(error.value)
+
+
+class Broken(keras.layers.Layer):
+    """Layer of a user, with a mistake."""
+
+    def call(self, value):
+        raise ValueError("no such thing")
+
+
+def test_what_a_layer_of_a_user_says_is_told():
+    values = config.build(NetworkConfig, {"layers": [f"{HERE}:Broken"]})
+    with pytest.raises(config.ConfigError) as error:
+        networks.ActorCritic(VECTOR, gs.Discrete(2), values, 0)
+    pattern = r"layer broken\w* cannot take what has the shape \(3,\): no such thing"
+    assert re.fullmatch(pattern, str(error.value))
 
 
 def test_batch_normalization_is_refused_with_target_networks():
