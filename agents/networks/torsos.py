@@ -193,15 +193,17 @@ class _Part(keras.layers.Layer):
         space = self.space
         if hasattr(space, "start"):
             low, count = (x.ravel() for x in spaces.integer_range(space))
-            columns = tf.unstack(tf.reshape(leaf, [-1, len(low)]), axis=1)
-            parts = zip(columns, low, count, strict=True)
-            return tf.concat([tf.one_hot(x - int(s), int(n)) for x, s, n in parts], 1)
+            columns = tf.unstack(
+                _indices(tf.reshape(leaf, [-1, len(low)]), low), axis=1
+            )
+            parts = zip(columns, count, strict=True)
+            return tf.concat([tf.one_hot(x, int(n)) for x, n in parts], 1)
         return _flat(_scaled(leaf))
 
     def _numbers(self, leaf: tf.Tensor) -> tf.Tensor:
         """Of the shape of the space: float32, images with their channels last."""
         if self._indices:
-            return tf.cast(leaf, tf.int32) - _values(self.space)[0]
+            return _indices(leaf, _values(self.space)[0])
         leaf, shape = _scaled(leaf), self.space.shape
         if len(shape) == 3 and shape[0] < shape[2]:
             leaf = tf.transpose(leaf, [0, 2, 3, 1])
@@ -211,6 +213,11 @@ class _Part(keras.layers.Layer):
 def _scaled(leaf: tf.Tensor) -> tf.Tensor:
     """Float32; bytes in [0, 1]."""
     return tf.cast(leaf, tf.float32) / (255.0 if leaf.dtype == tf.uint8 else 1.0)
+
+
+def _indices(leaf: tf.Tensor, low: Any) -> tf.Tensor:
+    """Int32 of integers that count from `low`; LiteRT divides no wider ones."""
+    return tf.cast(tf.cast(leaf, tf.int64) - low, tf.int32)
 
 
 def _flat(value: tf.Tensor) -> tf.Tensor:

@@ -170,9 +170,10 @@ class OneHot(Stage):
 
     def __call__(self, value, state):
         """Float32 `[K, F]`."""
-        columns = tf.unstack(tf.reshape(value, [-1, len(self._low)]), axis=1)
-        parts = zip(columns, self._low, self._count, strict=True)
-        return tf.concat([tf.one_hot(x - low, n) for x, low, n in parts], -1), state
+        value = tf.cast(tf.reshape(value, [-1, len(self._low)]), tf.int64) - self._low
+        columns = tf.unstack(tf.cast(value, tf.int32), axis=1)  # As LiteRT wants it.
+        parts = zip(columns, self._count, strict=True)
+        return tf.concat([tf.one_hot(x, n) for x, n in parts], -1), state
 
 
 class Flatten(Stage):

@@ -156,10 +156,11 @@ def test_the_first_layer_decides_what_it_is_given():
     )
 
 
-def test_embedding_counts_from_the_lowest_value():
-    space = gs.Box(-2, 2, (3,), np.int32)
+@pytest.mark.parametrize("middle", [0, 2**40])
+def test_embedding_counts_from_the_lowest_value(middle):
+    space = gs.Box(middle - 2, middle + 2, (3,), np.int64)
     torso = make(space, layers=[{"type": "embedding", "output_dim": 2}, "flatten"])
-    got = features(torso, tf.constant([[-2, 2, 0]]))
+    got = features(torso, middle + tf.constant([[-2, 2, 0]], tf.int64))
     (table,) = torso.trainable_variables
     assert table.shape == (5, 2)
     table = tf.convert_to_tensor(table)

@@ -100,6 +100,17 @@ def test_clip_flatten_and_one_hot():
     np.testing.assert_array_equal(got, [[1, 0, 0, 0, 0, 1]])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [(np.int8, -128, 127), (np.uint16, 0, 9), (np.int64, 2**40, 2**40 + 9)],
+)
+def test_one_hot_of_all_integers(dtype, low, high):
+    space = gs.Box(low, high, (2,), dtype)
+    got = apply(space, np.array([[low, high]], dtype), "one_hot")
+    assert got.shape == (1, 2 * (high - low + 1))
+    np.testing.assert_array_equal(np.flatnonzero(got), [0, got.size - 1])
+
+
 def test_own_classes_and_functions():
     value = np.float32([[1, 2, 4]])
     declared = {"type": f"{HERE}:Double", "factor": 3.0}

@@ -84,6 +84,9 @@ def steps(agent, size, count=3):
         seen = space.sample()
         seen = seen if isinstance(seen, dict) else {"": seen}
         inputs = {f"observation_{k}".strip("_"): v for k, v in seen.items()}
+        inputs = {
+            k: np.asarray(v, policy.inputs[k].dtype.name) for k, v in inputs.items()
+        }
         inputs |= {f"state_{i}": np.asarray(x) for i, x in enumerate(state)}
         outputs = policy.act(**{k: tf.constant(v) for k, v in inputs.items()})
         state = [v for k, v in outputs.items() if k.startswith("next_state_")]
@@ -142,20 +145,67 @@ def test_saved_model(agent, tmp_path):
         assert any(not np.array_equal(first[name], other[name]) for name in first)
 
 
-def test_onnx(agent, tmp_path):
+def onnx(agent, directory):
+    """The policy as ONNX Runtime calls it."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    agent.export(tmp_path / "policy", "onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "policy" / "policy.onnx"))
+    agent.export(directory, "onnx")
+    session = onnxruntime.InferenceSession(str(directory / "policy.onnx"))
     names = [x.name for x in session.get_outputs()]
-    compare(agent, lambda x: dict(zip(names, session.run(None, x), strict=True)))
+    return lambda inputs: dict(zip(names, session.run(None, inputs), strict=True))
+
+
+def litert(agent, directory):
+    """The policy as the LiteRT interpreter calls it."""
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    agent.export(directory, "litert")
+    made = interpreter.Interpreter(str(directory / "policy.tflite"))
+    runner = made.get_signature_runner()
+    return lambda inputs: runner(**inputs)
+
+
+def test_onnx(agent, tmp_path):
+    compare(agent, onnx(agent, tmp_path / "policy"))
 
 
 def test_litert(agent, tmp_path):
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
-    agent.export(tmp_path / "policy", "litert")
-    path = str(tmp_path / "policy" / "policy.tflite")
-    runner = interpreter.Interpreter(path).get_signature_runner()
-    compare(agent, lambda inputs: runner(**inputs))
+    compare(agent, litert(agent, tmp_path / "policy"))
+
+
+SPACES = gs.Dict(
+    {
+        "bits": gs.MultiBinary(3),
+        "choice": gs.Discrete(5, start=2),
+        "choices": gs.MultiDiscrete([[2, 3], [4, 2]]),
+        "flag": gs.Box(0, 1, (), bool),
+        **{
+            np.dtype(x).name: gs.Box(0, 9, (2,), x)
+            for x in (np.int8, np.int16, np.uint16, np.int32, np.uint32, np.int64)
+        },
+        "float64": gs.Box(-1, 1, (2,), np.float64),
+    }
+)
+
+
+@pytest.mark.parametrize("write", [litert, pytest.param(onnx, marks=pytest.mark.slow)])
+def test_every_space_is_exported(write, tmp_path):
+    config = {
+        "algorithm": {"type": "a2c", **UNROLLS, "network": [8]},
+        "preprocessing": {"uint16": ["one_hot"]},
+    }
+    actions = gs.Dict({x: SPACES[x] for x in ("bits", "choice", "choices", "int16")})
+    made = agent_.Agent.create(config, SPACES, actions)
+    compare(made, write(made, tmp_path / "policy"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [litert, onnx])
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("kind", ["a2c", "dqn", "sac"])
+def test_every_space_alone_is_exported(write, name, kind, tmp_path):
+    settings = UNROLLS if kind == "a2c" else REPLAY
+    config = {"type": kind, **settings, "network": [8]}
+    made = agent_.Agent.create(config, SPACES[name], gs.Discrete(3, start=1))
+    compare(made, write(made, tmp_path / "policy"))
 
 
 def test_command_writes_a_policy_for_tensorflow_alone(trained, run, tmp_path):
