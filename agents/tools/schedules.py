@@ -147,17 +147,25 @@ def value(schedule: Any, time: Any) -> Any:
 
     if not isinstance(time, Time):
         time = Time(time, None)
-    step = tf.cast(getattr(time, schedule.unit), tf.float32)
+    # Float32 has no odd numbers of more than 2**24 steps.
+    step = tf.cast(getattr(time, schedule.unit), tf.float64)
+    return tf.cast(_value(schedule, step), tf.float32)
+
+
+def _value(schedule: Schedule, step: Any) -> Any:
+    """Value at a step; both are float64 tensors."""
+    import tensorflow as tf
+
     if schedule.type == "constant":
-        return tf.constant(schedule.start, tf.float32)
+        return tf.constant(schedule.start, tf.float64)
     if schedule.type == "piecewise":
         passed = tf.reduce_sum(tf.cast(step >= schedule.boundaries, tf.int32))
-        return tf.gather(tf.constant(schedule.values, tf.float32), passed)
+        return tf.gather(tf.constant(schedule.values, tf.float64), passed)
     done = tf.minimum(step / schedule.over, 1.0)
     if schedule.type == "exponential":
-        return schedule.start * tf.pow(schedule.end / schedule.start, done)
+        return schedule.start * (schedule.end / schedule.start) ** done
     if schedule.type == "cosine":
-        done = 0.5 - 0.5 * tf.cos(done * 3.141592653589793)
+        done = 0.5 - 0.5 * tf.cos(done * math.pi)
     if schedule.type == "polynomial":
         done = 1.0 - tf.pow(1.0 - done, schedule.power)
     return schedule.start + (schedule.end - schedule.start) * done

@@ -58,6 +58,38 @@ def test_piecewise(step, expected):
     assert schedules.ends(schedule) == (3.0, 2.0, 7.0)
 
 
+LATE = 20_000_001
+"""A step that float32 does not have."""
+
+
+def compute(schedule, steps, jit):
+    """Values at steps that a variable counts, in a graph."""
+    step = tf.Variable(0, dtype=tf.int64)
+    graph = tf.function(
+        lambda: schedules.value(schedule, step), autograph=False, jit_compile=jit
+    )
+    return [float(graph()) for x in steps if step.assign(x) is not None]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_boundaries_are_exact_at_any_step(jit):
+    for boundary in (LATE, 2**31 + 1, 2**52 + 1):
+        schedule = schedules.Schedule(
+            "piecewise", values=(1.0, 2.0), boundaries=(float(boundary),)
+        )
+        steps = (boundary - 1, boundary, boundary + 1)
+        assert compute(schedule, steps, jit) == [1.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("kind", MOVING)
+def test_ends_are_reached_at_their_step(kind, jit):
+    schedule = schedules.Schedule(kind, 1e6, 1.0, float(LATE))
+    before, end = compute(schedule, (LATE - 1, LATE), jit)
+    assert end == 1.0
+    assert (before > end) == (kind != "cosine")  # Which is flat there.
+
+
 def test_units():
     time = schedules.Time(tf.constant(5, tf.int64), tf.constant(2, tf.int64))
     steps = schedules.Schedule("linear", 10.0, 0.0, 10.0)
