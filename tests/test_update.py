@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
+from simulated import without_graphs
 
 from agents import agent as agent_
 from agents import returns
@@ -103,6 +104,23 @@ def test_others_data_are_learned_from_like_own_ones(config, space):
         np.testing.assert_allclose(x, y, atol=2e-6)
     for name, value in theirs.algorithm.metrics.result().items():
         assert metrics[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+@pytest.mark.parametrize("count", [24, 17, 1])
+def test_a_sum_is_over_the_steps_of_the_batch(count):
+    """Not over those of a batch of its own, which would be 2 * 5 * 3."""
+    space = gs.Discrete(3)
+    batch = {name: x[:count] for name, x in Episodes(space).batch().items()}
+    config = {"type": "impala", "unroll_length": 5, "unrolls_per_update": 3}
+    results = {}
+    for reduction in ("sum", "mean"):
+        settings = {**config, "reduction": reduction, "jit": False}
+        agent = agent_.Agent.create(settings, SEEN, space, 2)
+        with without_graphs():
+            results[reduction] = agent.update(batch)
+    for name in ("policy_loss", "value_loss", "gradient_norm"):
+        expected = count * results["mean"][name]
+        assert results["sum"][name] == pytest.approx(expected, rel=1e-4), name
 
 
 @pytest.mark.parametrize("stages", [[], [{"type": "sequence", "length": 2}]])

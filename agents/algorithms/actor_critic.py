@@ -36,8 +36,8 @@ class Config:
     discount: schedules.Scalar = 0.99
     normalize_observations: bool = True
     normalize_rewards: str = "return"
-    """Scale by the deviation of the `reward`, of the discounted `return`, and clip; only
-    `clip`; or `none`. Reported returns are always raw."""
+    """Divide by the root mean square of the `reward` or of the discounted `return`, and
+    clip; only `clip`; or `none`. Reported returns are always raw."""
     reward_clip: float = 10.0
     # Objective.
     entropy_coef: schedules.Scalar = 0.0

@@ -91,7 +91,6 @@ class IMPALA(actor_critic.ActorCritic):
         self._version = tf.Variable(  # Updates before each agent acted.
             tf.zeros(self._discounted.shape, tf.int64), trainable=False
         )
-        self._batch_size = self._discounted.shape[0] * self.batch_steps
 
     def create_memory(
         self, specs: dict[str, Any], num_agents: int, max_length: int
@@ -183,10 +182,25 @@ class IMPALA(actor_critic.ActorCritic):
             "mask": tf.cast(mask, tf.float32),
         }
 
+    def scale(self, mask: tf.Tensor) -> tf.Tensor | float:
+        """Factor of the mean over a batch `[B, S]`: its valid steps, or one."""
+        if self._config.reduction == "mean":
+            return 1.0
+        return tf.reduce_sum(tf.cast(mask, tf.float32))
+
     def loss(
-        self, items: dict[str, Any], entropy_coef: tf.Tensor | float
+        self,
+        items: dict[str, Any],
+        entropy_coef: tf.Tensor | float,
+        scale: tf.Tensor | float,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Loss of policy and values on items `[M, T, ...]`, and metrics."""
+        """Loss of policy and values, and metrics.
+
+        Args:
+          items: `[M, T, ...]`, all of a batch or some.
+          entropy_coef: Weight of the entropy.
+          scale: Factor of means over the items, see `scale`.
+        """
         config, head, mask = self.now, self.network.head, items["mask"] > 0.0
         parameters, value, states = self.network.sequence(
             items["observation"], items["state"], items["first"]
@@ -213,7 +227,6 @@ class IMPALA(actor_critic.ActorCritic):
         def variance(x):
             return mean((x - mean(x)) ** 2)
 
-        scale = self._batch_size if config.reduction == "sum" else 1.0
         policy_loss = -scale * mean(log_prob * advantage)
         value_loss = scale * 0.5 * mean((target - value) ** 2)
         entropy = mean(new.entropy())
@@ -257,8 +270,13 @@ class IMPALA(actor_critic.ActorCritic):
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
         """One step of the optimizer on a batch `[B, S, ...]`."""
+        scale = self.scale(mask)
+
+        def loss(items):
+            return self.loss(items, entropy_coef, scale)
+
         return self.optimizer.step(
-            layers.learning(lambda items: self.loss(items, entropy_coef), self.network),
+            layers.learning(loss, self.network),
             self._trained,
             items=self.prepare(data, mask),
             seed=seed,

@@ -1,4 +1,4 @@
-"""Streaming normalization by the mean and standard deviation of all data seen."""
+"""Streaming normalization by mean and deviation, or root mean square, of data."""
 
 from collections.abc import Sequence
 

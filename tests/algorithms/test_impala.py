@@ -92,7 +92,7 @@ class Watched(impala.IMPALA):
         super().__init__(*args)
         self.changes, self.results = [], []
 
-    def loss(self, items, entropy_coef):
+    def loss(self, items, entropy_coef, scale):
         head = self.network.head
         parameters, *_ = self.network.sequence(
             items["observation"], items["state"], items["first"]
@@ -101,7 +101,7 @@ class Watched(impala.IMPALA):
         new = head.distribution(parameters)
         change = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
         self.changes.append(np.abs(change).max())
-        loss, metrics = super().loss(items, entropy_coef)
+        loss, metrics = super().loss(items, entropy_coef, scale)
         self.results.append({name: float(value) for name, value in metrics.items()})
         return loss, metrics
 
@@ -294,7 +294,7 @@ def test_loss_is_the_sum_of_its_parts(network):
     agent = make(envs, network, value_coef=0.7, rho_bar=1.3, c_bar=0.9, rho_pg=1.1)
     items = collected(agent, envs)
     randomize(agent, scale=0.3)
-    loss, metrics = agent.loss(items, 0.2)
+    loss, metrics = agent.loss(items, 0.2, agent.scale(items["mask"]))
     policy, value, entropy = by_recursion(agent, items, agent._config)
     np.testing.assert_allclose(metrics["policy_loss"], policy, rtol=1e-4)
     np.testing.assert_allclose(metrics["value_loss"], value, rtol=1e-4)
@@ -306,7 +306,9 @@ def test_loss_is_the_sum_of_its_parts(network):
 
 def gradient(agent, items):
     return optimizers.optimizer.gradient(
-        lambda items: agent.loss(items, 0.1), agent._trained, items
+        lambda part: agent.loss(part, 0.1, agent.scale(items["mask"])),
+        agent._trained,
+        items,
     )
 
 
@@ -444,8 +446,8 @@ def test_failed_updates_are_undone_and_counted():
     class Failing(impala.IMPALA):
         broken = False
 
-        def loss(self, items, entropy_coef):
-            loss, metrics = super().loss(items, entropy_coef)
+        def loss(self, items, entropy_coef, scale):
+            loss, metrics = super().loss(items, entropy_coef, scale)
             return loss * (np.nan if self.broken else 1.0), metrics
 
     envs = noise()
