@@ -13,7 +13,7 @@ import tensorflow as tf
 from agents.environments import make
 from agents.scripts import configs, experiment, export
 from agents.tools import algorithm as algorithm_
-from agents.tools import checkpoint, recordings, simulation, spaces
+from agents.tools import calls, checkpoint, recordings, simulation, spaces
 from agents.tools import config as config_
 from agents.tools import leaves as leaves_
 from agents.tools import rows as rows_
@@ -432,15 +432,15 @@ class Agent:
         reward, terminated, truncated = tf.unstack(facts, axis=1)
         terminated, truncated = terminated > 0, truncated > 0
         self._experience(rows, reward, terminated, truncated, after)
-        simulation.for_rows(self.algorithm.end_episodes, rows, terminated | truncated)
+        simulation.end_episodes(self.algorithm, rows, terminated | truncated)
         return []
 
     def _act(self, rows, new, *leaves) -> list[tf.Tensor]:
-        simulation.for_rows(self.algorithm.begin_episodes, rows, new)
+        simulation.begin_episodes(self.algorithm, rows, new, training=False)
         return self._perform(rows, leaves, training=False)
 
     def _act_training(self, rows, new, *leaves) -> list[tf.Tensor]:
-        simulation.for_rows(self.algorithm.begin_episodes, rows, new)
+        simulation.begin_episodes(self.algorithm, rows, new, training=True)
         return self._perform(rows, leaves, training=True)
 
     def _learn_and_act(self, rows, facts, *leaves) -> list[tf.Tensor]:
@@ -451,7 +451,9 @@ class Agent:
 
     def _experience(self, rows, reward, terminated, truncated, after) -> None:
         """Tell the algorithm what followed the actions that are kept."""
-        self.algorithm.experience(
+        calls.call(
+            self.algorithm,
+            "experience",
             rows,
             self._observation.pack(rows_.gather(self._before, rows)),
             self._action.pack(rows_.gather(self._done, rows)),
@@ -464,7 +466,11 @@ class Agent:
     def _perform(self, rows, leaves, training) -> list[tf.Tensor]:
         """Actions, which are kept for `experience` in training."""
         observation = self._observation.pack(list(leaves))
-        action = spaces.flatten(self.algorithm.perform(rows, observation, training))
+        action = calls.perform(
+            self.algorithm, rows, observation, training, self.action_space
+        )
+        leaves = zip(spaces.flatten(action), self._action.specs, strict=True)
+        action = [tf.cast(leaf, spec.dtype) for leaf, spec in leaves]
         if training:
             rows_.write(self._before, rows, list(leaves))
             rows_.write(self._done, rows, action)

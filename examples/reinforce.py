@@ -35,7 +35,7 @@ class Reinforce(algorithm.Algorithm):
         specs |= {"reward": tf.TensorSpec([]), "done": tf.TensorSpec([], tf.bool)}
         self.memory = memories.Episodes(specs, num_agents, 10, length)
 
-    def begin_episodes(self, agent_indices):
+    def begin_episodes(self, agent_indices, training=True):
         self.memory.clear(agent_indices)
 
     def perform(self, agent_indices, observation, training=True):

@@ -231,9 +231,10 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         """Training phases last a multiple of this many batch steps."""
         return 1 if self._config.whole_episodes else self._config.unroll_length
 
-    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+    def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
         """Reset recurrent state and running returns of these rows."""
-        self.memory.clear(agent_indices)
+        if training:
+            self.memory.clear(agent_indices)
         zeros = self.network.initial_state(tf.size(agent_indices))
         rows.write(self._state, agent_indices, zeros)
         zeros = tf.zeros_like(agent_indices, tf.float32)

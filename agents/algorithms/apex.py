@@ -101,9 +101,9 @@ class Apex(dqn.DQN):
         ladder = exploration.ladder(size, config.epsilon, config.epsilon_alpha)
         return ladder[first : first + num_agents]
 
-    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+    def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
         """Transitions and scores of these rows begin anew."""
-        super().begin_episodes(agent_indices)
+        super().begin_episodes(agent_indices, training)
         zeros = tf.zeros_like(agent_indices, tf.float32)
         self._scores.scatter_update(tf.IndexedSlices(zeros, agent_indices))
 

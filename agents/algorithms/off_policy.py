@@ -207,9 +207,10 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         """
         raise NotImplementedError
 
-    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+    def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
         """Transitions of these rows begin anew."""
-        self.memory.begin(agent_indices)
+        if training:
+            self.memory.begin(agent_indices)
 
     def perform(
         self, agent_indices: tf.Tensor, observation: Any, training: bool = True

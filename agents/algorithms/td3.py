@@ -119,9 +119,9 @@ class TD3(off_policy.OffPolicy):
             ("critic_loss", "value", "policy_loss"),
         )
 
-    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+    def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
         """Transitions and noise of these rows begin anew."""
-        super().begin_episodes(agent_indices)
+        super().begin_episodes(agent_indices, training)
         self._exploration.begin(agent_indices)
 
     def act(self, agent_indices, observation, training: bool) -> tf.Tensor:

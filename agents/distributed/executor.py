@@ -1,7 +1,6 @@
 """Runs whose acting is done by Ray's actors, and whose learning is done here."""
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from agents import memories
@@ -131,21 +130,6 @@ class Loop(loop.Loop):
         return self._topology(
             self._learner, self._workers, self._options, self._seed, self.phase
         )
-
-    def _evaluate(self) -> Iterator[loop.Report]:
-        """One phase of evaluation, of which a replay memory learns nothing.
-
-        Its rows go on with those of the workers, so no episode begins there.
-        """
-        memory = self._algorithm.memory
-        if not isinstance(memory, memories.Replay):
-            yield from super()._evaluate()
-            return
-        memory.begin = lambda rows: None
-        try:
-            yield from super()._evaluate()
-        finally:
-            del memory.begin
 
 
 class RayExecutor:

@@ -133,10 +133,10 @@ class _Preprocessed:
         )
         super().__init__(space, action_space, num_agents, *args, **kwargs)
 
-    def begin_episodes(self, agent_indices):
+    def begin_episodes(self, agent_indices, training=True):
         zeros = self.preprocessing.initial_state(tf.size(agent_indices))
         rows.write(self._stages_state, agent_indices, zeros)
-        super().begin_episodes(agent_indices)
+        super().begin_episodes(agent_indices, training)
 
     def perform(self, agent_indices, observation, training=True):
         state = rows.gather(self._stages_state, agent_indices)

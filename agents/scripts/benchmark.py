@@ -177,7 +177,7 @@ def _policy(
     size = config.environment.num_agents
     specs = spaces.spec(description.observation_space)
     everyone = tf.range(size)
-    agent.begin_episodes(everyone)
+    agent.begin_episodes(everyone, training)
 
     @tf.function(autograph=False, jit_compile=compiled or None)
     def run():

@@ -76,9 +76,9 @@ class Exploring:
     def __init__(self, algorithm: Any) -> None:
         self._algorithm = algorithm
 
-    def begin_episodes(self, agent_indices: Any) -> None:
+    def begin_episodes(self, agent_indices: Any, training: bool) -> None:
         """Forget the past of rows."""
-        self._algorithm.begin_episodes(agent_indices)
+        self._algorithm.begin_episodes(agent_indices, training)
 
     def perform(self, agent_indices: Any, observation: Any, training: bool) -> Any:
         """Sample actions."""

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from agents.environments import make
+from agents.tools import calls
 from agents.tools import config as config_
 
 ALGORITHMS = {
@@ -195,20 +196,22 @@ class Config:
 
         Raises:
           ValueError: if it cannot be made with this config.
+          AlgorithmError: for a mistake in a class of a user.
         """
         cls = algorithm_class(self.algorithm.type)
         if self.preprocessing:
             from agents import preprocessing
 
             cls = preprocessing.subclass(cls, self.preprocessing)
-        return cls(
-            description.observation_space,
-            description.action_space,
-            num_agents or self.environment.num_agents,
-            description.max_length,
-            self.algorithm,
-            self.seed,
-        )
+        with calls.blame(cls, "__init__", ValueError):
+            return cls(
+                description.observation_space,
+                description.action_space,
+                num_agents or self.environment.num_agents,
+                description.max_length,
+                self.algorithm,
+                self.seed,
+            )
 
 
 def _positive(section: Any, path: str, *names: str) -> None:

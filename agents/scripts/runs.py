@@ -14,7 +14,7 @@ from typing import Any
 from agents.distributed import cluster
 from agents.environments import make
 from agents.scripts import configs, experiment
-from agents.tools import batch_env, processes, spaces
+from agents.tools import batch_env, calls, processes, spaces
 from agents.tools import config as config_
 
 if os.environ.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
@@ -56,6 +56,7 @@ def reporting(main: Callable) -> Callable:
             processes.EnvProcessError,
             batch_env.EnvDataError,
             FloatingPointError,
+            calls.AlgorithmError,
             cluster.WorkerError,
         ) as error:
             print(f"error: {error}", file=sys.stderr)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from agents.testing import conformance
 from agents.tools import (
     batch_env,
+    calls,
     checkpoint,
     checks,
     in_graph_batch_env,
@@ -24,6 +25,7 @@ from agents.tools import (
 )
 
 SUPPORTED = "An algorithm supports some spaces"
+RUNS = "Functions run, also where TensorFlow traces them"
 ACTIONS = "Actions lie in the action space"
 ONE_TRACE = "Functions are traced once, and make no variables"
 FROZEN = "Nothing persistent changes outside of training"
@@ -97,16 +99,25 @@ def check_algorithm(
         except spaces.UnsupportedSpaceError:
             continue
         supported = True
+        text = f"Observations: {pair[0]}; actions: {pair[1]}."
         try:
             _check(first, create, pair, steps, tolerance)
+        except calls.AlgorithmError as error:
+            line = conformance.line(RUNS, error.place, "no error", error.reason)
+            raise conformance.ConformanceError(f"{line} {text}") from error
         except conformance.ConformanceError as error:
-            text = f"{error} Observations: {pair[0]}; actions: {pair[1]}."
-            raise conformance.ConformanceError(text) from None
+            raise conformance.ConformanceError(f"{error} {text}") from None
     conformance.require(supported, SUPPORTED, "all of SPACES", "one", "none")
 
 
-def _create(cls: Callable, pair: list[gymnasium.Space], config: Any, seed: int) -> Any:
-    return cls(*pair, NUM_AGENTS, MAX_LENGTH, config, seed)
+def _create(
+    cls: Callable,
+    pair: list[gymnasium.Space],
+    config: Any,
+    seed: int,
+    num_agents: int = NUM_AGENTS,
+) -> Any:
+    return cls(*pair, num_agents, MAX_LENGTH, config, seed)
 
 
 def _check(
@@ -118,7 +129,7 @@ def _check(
 ) -> None:
     """Check it on one pair of spaces."""
     _check_perform(first, *pair, tolerance)
-    _check_rows(create(0), pair[0])
+    _check_rows(create(0), create(0, num_agents=NUM_AGENTS + 1), pair[0])
     learner, envs = create(0), _environments(pair)
     with _eagerly():
         history, length = _learn(learner, envs, steps)
@@ -146,7 +157,7 @@ def _check_perform(
         perform = _perform(algorithm, observation_space, training, counts)
         before, actions = _values(algorithm), {}
         for rows in (everyone, [2], [5, 0, 3]):
-            algorithm.begin_episodes(tf.constant(everyone))
+            _call(algorithm, "begin_episodes", tf.constant(everyone), training)
             action = perform(tf.constant(rows), _gather(observation, rows))
             where = f"perform of rows {rows}, training={training}"
             _require_actions(where, action_space, len(rows), action)
@@ -170,7 +181,7 @@ def _perform(
 
     def perform(agent_indices, observation):
         counts["perform"] += 1
-        return algorithm.perform(agent_indices, observation, training)
+        return _call(algorithm, "perform", agent_indices, observation, training)
 
     specs = spaces.transform(
         lambda x: tf.TensorSpec([None, *x.shape], x.dtype),
@@ -192,17 +203,29 @@ def _require_actions(
         )
 
 
-def _check_rows(algorithm: Any, observation_space: gymnasium.Space) -> None:
-    """Call all functions for two rows; it never trains."""
+def _check_rows(
+    algorithm: Any, larger: Any, observation_space: gymnasium.Space
+) -> None:
+    """Call all functions for two rows; it never trains.
+
+    What has one entry for each agent is known by an algorithm of one agent more.
+    """
     algorithm.train = lambda: None
     everyone, named = list(range(NUM_AGENTS)), [5, 2]
-    others = [x for x in everyone if x not in named]
-    algorithm.begin_episodes(tf.constant(everyone))
+    sizes = {k: x.shape for k, x in _attributes(larger).items() if x.shape.rank}
+    found = {
+        name: variable
+        for name, variable in _attributes(algorithm).items()
+        if variable.shape.rank
+        and variable.shape[0] == NUM_AGENTS
+        and sizes.get(name, [0])[0] == NUM_AGENTS + 1
+    }
+    _call(algorithm, "begin_episodes", tf.constant(everyone), True)
     for _ in _step(algorithm, observation_space, everyone, last=False):
         pass
-    before = _row_values(algorithm, others)
+    before = _others(found, named)
     for name in _step(algorithm, observation_space, named, last=True):
-        after = _row_values(algorithm, others)
+        after = _others(found, named)
         conformance.require_same(ROWS, f"{name} of rows {named}", before, after)
 
 
@@ -212,27 +235,30 @@ def _step(
     """Make one step of rows; yields the name of each call after it was made."""
     size, rows = len(rows), tf.constant(rows)
     observation, following = (_samples(observation_space, x, size) for x in (0, 1))
-    action = algorithm.perform(rows, observation)
+    action = _call(algorithm, "perform", rows, observation, True)
     yield "perform"
-    flags = tf.fill([size], last), tf.fill([size], False)
-    rewards = tf.ones([size])
-    algorithm.experience(rows, observation, action, rewards, *flags, following)
+    facts = tf.ones([size]), tf.fill([size], last), tf.fill([size], False)
+    _call(algorithm, "experience", rows, observation, action, *facts, following)
     yield "experience"
     if last:
-        algorithm.end_episodes(rows)
+        _call(algorithm, "end_episodes", rows)
         yield "end_episodes"
-        algorithm.begin_episodes(rows)
+        _call(algorithm, "begin_episodes", rows, True)
         yield "begin_episodes"
 
 
-def _row_values(algorithm: Any, rows: list[int]) -> dict[str, np.ndarray]:
-    """What variables with one entry for each agent hold for rows."""
-    found = _variables({"algorithm": algorithm})
-    return {
-        name: variable.numpy()[rows]
-        for name, variable in found.items()
-        if variable.shape.rank and variable.shape[0] == NUM_AGENTS
-    }
+def _call(algorithm: Any, name: str, *arguments: Any) -> Any:
+    """Result of a function; AlgorithmError for any exception."""
+    with calls.blame(type(algorithm), name):
+        return getattr(algorithm, name)(*arguments)
+
+
+def _others(variables: dict[str, tf.Variable], rows: list[int]) -> dict[str, Any]:
+    """Values of variables `[N, ...]`, where those of some rows are zero."""
+    values = {name: variable.numpy().copy() for name, variable in variables.items()}
+    for value in values.values():
+        value[rows] = 0
+    return values
 
 
 def _learn(
@@ -332,7 +358,8 @@ def _check_checkpoint(
     conformance.require_same(CHECKPOINT, "persistent()", saved, _values(restored))
     both, evaluations, trainings = (algorithm, restored), [], []
     for each in both:
-        each.begin_episodes(tf.range(NUM_AGENTS))  # Memories drop unfinished ones.
+        everyone = tf.range(NUM_AGENTS)
+        _call(each, "begin_episodes", everyone, True)  # Drops unfinished ones.
         before = _values(each)
         evaluations.append(_simulate(each, envs, 2 * MAX_LENGTH, training=False))
         conformance.require_same(FROZEN, "evaluation", before, _values(each))
@@ -380,14 +407,30 @@ def _variables(node: Any, path: str = "") -> dict[str, Any]:
     elif isinstance(node, list | tuple):
         items = enumerate(node)
     else:
-        found = tf.train.TrackableView(node).descendants()
-        unique = {id(x): x for x in found if isinstance(x, tf.Variable)}
-        items = enumerate(unique.values())
+        found = _attributes(node).items()
+        return {f"{path}/{name}".strip("/"): variable for name, variable in found}
     return {
         key: variable
         for name, child in items
         for key, variable in _variables(child, f"{path}/{name}".strip("/")).items()
     }
+
+
+def _attributes(trackable: Any) -> dict[str, tf.Variable]:
+    """Variables of an object by the shortest paths of attributes that lead to them."""
+    view, known, found = tf.train.TrackableView(trackable), set(), {}
+    waiting = collections.deque([("", trackable)])
+    while waiting:
+        path, node = waiting.popleft()
+        if id(node) in known:
+            continue
+        known.add(id(node))
+        if isinstance(node, tf.Variable):
+            found[path] = node
+            continue
+        for name, child in view.children(node).items():
+            waiting.append((f"{path}/{name}".strip("/"), child))
+    return found
 
 
 def _samples(space: gymnasium.Space, seed: int, size: int) -> Any:

@@ -22,8 +22,12 @@ def require(holds: Any, rule: str, where: str, expected: Any, got: Any) -> None:
 
 def fail(rule: str, where: str, expected: Any, got: Any) -> NoReturn:
     """Raise ConformanceError, in one line."""
-    line = f"{rule}; {where}: expected {expected}, got {got}."
-    raise ConformanceError(" ".join(line.split()))
+    raise ConformanceError(line(rule, where, expected, got))
+
+
+def line(rule: str, where: str, expected: Any, got: Any) -> str:
+    """What a ConformanceError says."""
+    return " ".join(f"{rule}; {where}: expected {expected}, got {got}.".split())
 
 
 def first_line(error: Exception) -> str:
@@ -163,7 +167,9 @@ def _choices(space: gymnasium.Space) -> tuple[Any, Any] | None:
 
 
 def _names(arrays: dict[str, np.ndarray]) -> str:
-    return f"the parts {sorted(arrays)}"
+    if list(arrays) == [""]:
+        return "one array"
+    return f"the parts {sorted(arrays)}" if arrays else "nothing"
 
 
 def _join(where: str, name: str) -> str:

@@ -14,8 +14,9 @@ class Algorithm(tf.Module):
     Episodes begin and end at different times, so every call names its rows
     (`agent_indices`, int32 `[K]`). The caller, usually `tools.simulate`, does this:
 
-        algorithm.begin_episodes(done_rows)              # these were just reset
-        action = algorithm.perform(rows, observation)    # before every step
+        algorithm.begin_episodes(done_rows, training)    # these were just reset
+        action = algorithm.perform(                      # before every step
+            rows, observation, training)
         algorithm.experience(                            # after every step
             rows, observation, action, reward,
             terminated, truncated, next_observation)
@@ -43,8 +44,14 @@ class Algorithm(tf.Module):
         super().__init__()
         self.metrics = metrics.Metrics(metric_names)
 
-    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
-        """Forget the past of these rows, int32 `[K]`."""
+    def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
+        """Forget the past of these rows.
+
+        Args:
+          agent_indices: Rows whose episodes begin, int32 `[K]`.
+          training: Whether `perform` will train in these episodes; otherwise change
+            nothing that training depends on.
+        """
 
     def perform(
         self, agent_indices: tf.Tensor, observation: Any, training: bool = True
@@ -56,7 +63,9 @@ class Algorithm(tf.Module):
           observation: Structure of tensors `[K, ...]`, one row per agent.
           training: Explore; otherwise act deterministically.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            "it must be defined, as perform(self, agent_indices, observation, training)."
+        )
 
     def experience(
         self,

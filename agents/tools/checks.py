@@ -15,6 +15,10 @@ class EnvDataError(ValueError):
     """An environment produced data that its spaces do not allow."""
 
 
+class ActionError(ValueError):
+    """Actions that their space does not allow."""
+
+
 class ResultWriter:
     """Writes what environments return to their rows of the arrays of a batch.
 
@@ -171,12 +175,12 @@ class ActionWriter:
         """Write actions, moving those that are outside by up to 1e-6 inside.
 
         Raises:
-          ValueError: naming the row, the leaf, what was expected, what came.
+          ActionError: naming the row, the leaf, what was expected, what came.
         """
         for name, path, target, low, high, below, above in self._leaves:
-            leaf = np.asarray(_lookup(ValueError, None, name, actions, path))
+            leaf = np.asarray(_lookup(ActionError, None, name, actions, path))
             if leaf.shape != target.shape or not _fits(leaf, target.dtype, exact=False):
-                raise ValueError(
+                raise ActionError(
                     f"Expected {name} to be {target.dtype} {list(target.shape)}, got "
                     f"{summary(leaf)}."
                 )
@@ -187,7 +191,7 @@ class ActionWriter:
             valid = (leaf >= below) & (leaf <= above)
             if not valid.all():
                 row = int(np.argwhere(~valid)[0][0])
-                raise ValueError(
+                raise ActionError(
                     f"Environment row {row + self._first_row}: {name} {leaf[row]} "
                     "is not finite or not "
                     f"between {low} and {high}."
@@ -347,13 +351,21 @@ def _array(leaf: Any) -> np.ndarray:
 
 def _fits(leaf: np.ndarray, dtype: np.dtype, exact: bool = True) -> bool:
     """Whether a dtype can hold a leaf: integers exactly, floats rounded."""
-    if leaf.dtype == dtype:
-        return True
-    if dtype.kind == "f":
-        return leaf.dtype.kind in "fiub"
-    if dtype.kind == "b" or leaf.dtype.kind not in "iub":
+    if not holds(dtype, leaf.dtype):
         return False
-    return not exact or bool((leaf.astype(dtype) == leaf).all())
+    if not exact or dtype.kind == "f" or leaf.dtype == dtype:
+        return True
+    return bool((leaf.astype(dtype) == leaf).all())
+
+
+def holds(dtype: Any, other: Any) -> bool:
+    """Whether arrays of the other dtype may be stored as this one, if values fit."""
+    dtype, other = np.dtype(dtype), np.dtype(other)
+    if dtype == other:
+        return True
+    return dtype.kind in "fiu" and other.kind in (
+        "fiub" if dtype.kind == "f" else "iub"
+    )
 
 
 def _reward(row: int, reward: Any) -> float:

@@ -17,7 +17,7 @@ class Call(NamedTuple):
       name: `begin_episodes`, `perform`, `experience` or `end_episodes`.
       agent_indices: Rows, a list of integers.
       arrays: The other arguments by name, structures of arrays `[K, ...]`.
-      training: Argument of `perform`, else None.
+      training: Argument of `begin_episodes` and `perform`, else None.
     """
 
     name: str
@@ -57,9 +57,9 @@ class MockAlgorithm(algorithm.Algorithm):
         """Forget all calls."""
         self._recorded.clear()
 
-    def begin_episodes(self, agent_indices: tf.Tensor) -> None:
+    def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
         """Record the rows."""
-        self._record("begin_episodes", agent_indices, {})
+        self._record("begin_episodes", agent_indices, {}, training)
 
     def perform(
         self, agent_indices: tf.Tensor, observation: Any, training: bool = True

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from agents.tools import algorithm as algorithm_
-from agents.tools import conditional, in_graph_batch_env
+from agents.tools import calls, checks, conditional, in_graph_batch_env
 
 
 def simulate(
@@ -42,6 +42,7 @@ def simulate(
       follow where the algorithm paused; `batch_env.steps` counts what was done.
 
     Raises:
+      AlgorithmError: for a mistake in the class of the algorithm.
       What the environments raise, for example `EnvProcessError`.
       FloatingPointError: if losses of a compiled run are not finite.
     """
@@ -57,6 +58,8 @@ def simulate(
     try:
         return run(batch_env, algorithm, steps, training, tf.convert_to_tensor(reset))
     except tf.errors.OpError as error:
+        if isinstance(batch_env.error, checks.ActionError):
+            calls.refuse(algorithm, "perform", str(batch_env.error))
         if batch_env.error is not None:
             raise batch_env.error from error
         raise
@@ -115,7 +118,7 @@ def _together(batch_env, algorithm, steps, training, reset, capacity) -> tf.Tens
     everyone = tf.range(len(batch_env))
 
     def body(_, index, step, ended):
-        action = _act(algorithm, everyone, step, training)
+        action = _act(batch_env, algorithm, everyone, step, training)
         more = index + 1 < steps
         outcome, following = batch_env.simulate(step, action, more)
         _learn(algorithm, everyone, step.observation, action, outcome, training)
@@ -133,7 +136,7 @@ def _together(batch_env, algorithm, steps, training, reset, capacity) -> tf.Tens
 def _in_turns(batch_env, algorithm, steps, training, reset, _) -> tf.Tensor:
     """Two halves take turns; returns ends of episodes, `[steps, N, 4]`."""
     size = len(batch_env) // 2
-    act = functools.partial(_act, algorithm, training=training)
+    act = functools.partial(_act, batch_env, algorithm, training=training)
     learn = functools.partial(_learn, algorithm, training=training)
     if not tf.config.functions_run_eagerly():  # Each is traced once, though used twice.
         act, learn = (tf.function(f, autograph=False) for f in (act, learn))
@@ -173,17 +176,20 @@ def _in_turns(batch_env, algorithm, steps, training, reset, _) -> tf.Tensor:
     return tf.reshape(ended.stack(), [steps, 2 * size, 4])
 
 
-def _act(algorithm, rows: tf.Tensor, step: Any, training: bool) -> Any:
+def _act(batch_env, algorithm, rows: tf.Tensor, step: Any, training: bool) -> Any:
     """Begin episodes where they are new, and choose actions `[K, ...]`."""
-    for_rows(algorithm.begin_episodes, rows, step.first)
-    return algorithm.perform(rows, step.observation, training)
+    begin_episodes(algorithm, rows, step.first, training)
+    space = batch_env.action_space
+    return calls.perform(algorithm, rows, step.observation, training, space)
 
 
 def _learn(algorithm, rows, observation, action, outcome, training: bool) -> None:
     """Tell the algorithm what happened, if it is training."""
     if not training:
         return
-    algorithm.experience(
+    calls.call(
+        algorithm,
+        "experience",
         rows,
         observation,
         action,
@@ -192,7 +198,21 @@ def _learn(algorithm, rows, observation, action, outcome, training: bool) -> Non
         outcome.truncated,
         outcome.observation,
     )
-    for_rows(algorithm.end_episodes, rows, outcome.done)
+    end_episodes(algorithm, rows, outcome.done)
+
+
+def begin_episodes(
+    algorithm: Any, rows: tf.Tensor, new: tf.Tensor, training: bool
+) -> None:
+    """Tell an algorithm which ones of these rows begin an episode, if there are any."""
+    for_rows(
+        lambda rows: calls.call(algorithm, "begin_episodes", rows, training), rows, new
+    )
+
+
+def end_episodes(algorithm: Any, rows: tf.Tensor, done: tf.Tensor) -> None:
+    """Tell an algorithm which ones of these rows end one, if there are any."""
+    for_rows(lambda rows: calls.call(algorithm, "end_episodes", rows), rows, done)
 
 
 def for_rows(

@@ -203,7 +203,7 @@ class Tally(algorithm.Algorithm):
             tf.Variable(tf.zeros([rows])) for _ in range(3)
         )
 
-    def begin_episodes(self, agent_indices):
+    def begin_episodes(self, agent_indices, training=True):
         self._add(self.begun, agent_indices, tf.ones_like(agent_indices, tf.float32))
 
     def perform(self, agent_indices, observation, training=True):

@@ -287,6 +287,70 @@ def test_environment_that_raises(call, tmp_path):
     assert psutil.Process().children() == []
 
 
+ALGORITHMS = """
+import dataclasses
+import tensorflow as tf
+from agents.tools import algorithm
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    type: str
+
+
+class Right(algorithm.Algorithm):
+    def __init__(self, *args):
+        super().__init__()
+
+    def perform(self, agent_indices, observation, training):
+        return tf.zeros([tf.size(agent_indices)], tf.int64)
+
+
+class Branches(Right):
+    def experience(self, agent_indices, observation, action, reward, *_):
+        if tf.reduce_any(reward > 0.0):
+            return
+
+
+class Shape(Right):
+    def perform(self, agent_indices, observation, training):
+        return observation
+
+
+class NotMade(Right):
+    def __init__(self, observation_space, action_space):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "reason"),
+    [
+        ("Branches", "experience", "OperatorNotAllowedInGraphError: Using a symbolic"),
+        ("Shape", "perform", "must return int64 [2], got float32 [2, 2].\n"),
+        ("NotMade", "__init__", "TypeError: NotMade.__init__() takes 3 positional"),
+    ],
+)
+def test_mistake_in_an_algorithm(call, tmp_path, monkeypatch, name, place, reason):
+    file = tmp_path / f"mine_{name.lower()}.py"
+    file.write_text(ALGORITHMS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"environment: {{id: '{HERE}:counting', max_length: 10, num_agents: 2}}\n"
+        f"algorithm: {{type: '{file.stem}:{name}'}}\n"
+        "train: {steps: 20, eval_every: 20}\n"
+    )
+    arguments = ["--config", config, "--logdir", tmp_path, "--quiet"]
+    code, output, errors = call(train, *arguments)
+    lines = ALGORITHMS.split("\n")
+    start = lines.index(f"class {name}(Right):") + 1
+    line = start + (2 if name == "Branches" else 1)
+    assert (code, output) == (1, "")
+    assert errors.startswith(f"error: {name}.{place} at {file}:{line}: {reason}")
+    assert errors.count("\n") == 1
+
+
 def test_loss_that_is_not_finite(call, tmp_path):
     code, output, errors = call(
         train,

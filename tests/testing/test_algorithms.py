@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import re
 
 import keras
 import pytest
@@ -13,6 +14,7 @@ from agents.scripts import experiment
 from agents.testing import algorithms
 from agents.tools import algorithm, rows, spaces
 
+HERE = re.escape(__file__)
 ROOT = pathlib.Path(__file__).parents[2]
 NETWORK = networks.NetworkConfig(layers=(8,))
 RECURRENT = networks.NetworkConfig(layers=(8, {"type": "lstm", "units": 8}))
@@ -126,7 +128,7 @@ class Small(algorithm.Algorithm):
     def initial(self, shape):
         return self.generator.normal(shape)
 
-    def begin_episodes(self, agent_indices):
+    def begin_episodes(self, agent_indices, training=True):
         rows.write(self.lengths, agent_indices, tf.zeros(tf.shape(agent_indices)))
 
     def logits(self, observation, agent_indices):
@@ -239,7 +241,7 @@ class ActsForAll(Small):
 
 
 class BeginsAll(Small):
-    def begin_episodes(self, agent_indices):
+    def begin_episodes(self, agent_indices, training=True):
         self.lengths.assign(tf.zeros_like(self.lengths))
 
 
@@ -258,6 +260,39 @@ class ExperiencesAll(Small):
     def experience(self, *args):
         super().experience(*args)
         self.lengths.assign_add(tf.ones_like(self.lengths))
+
+
+class EndsTheLast(Small):
+    """The row is told by its number, not by its place among those that are compared."""
+
+    def end_episodes(self, agent_indices):
+        rows.write(self.lengths, tf.constant([6]), tf.constant([-1.0]))
+
+
+class KnowsNothing(algorithm.Algorithm):
+    def __init__(self, *args):
+        super().__init__()
+
+
+class ActsByNothing(Small):
+    def perform(self, *args):
+        super().perform(*args)
+
+
+class Branches(Small):
+    """By a tensor, which works eagerly."""
+
+    def experience(self, agent_indices, observation, action, reward, *args):
+        if tf.reduce_any(reward > 100.0):
+            return
+        super().experience(agent_indices, observation, action, reward, *args)
+
+
+class BeginsAsBefore(Small):
+    """Is not told whether it trains."""
+
+    def begin_episodes(self, agent_indices):
+        pass
 
 
 class LearnsNothing(Small):
@@ -341,10 +376,34 @@ class ForgetsGenerator(Small):
         (CountsInEvaluation, algorithms.FROZEN, "perform steps.*got"),
         (CountsLater, algorithms.FROZEN, "evaluation steps"),
         (ActsForAll, algorithms.ALONE, "perform of rows .5, 0, 3., training=False"),
-        (BeginsAll, algorithms.ROWS, "begin_episodes of rows .5, 2. algorithm/"),
+        (
+            BeginsAll,
+            algorithms.ROWS,
+            r"begin_episodes of rows .5, 2. lengths\[0\]: exp",
+        ),
         (PerformsAll, algorithms.ROWS, "perform of rows"),
         (EndsAll, algorithms.ROWS, "end_episodes of rows"),
         (ExperiencesAll, algorithms.ROWS, "experience of rows"),
+        (EndsTheLast, algorithms.ROWS, r"lengths\[6\]: expected 1.0, got -1.0"),
+        (ActsByNothing, algorithms.ACTIONS, "expected one array, got nothing"),
+        (
+            KnowsNothing,
+            algorithms.RUNS,
+            rf"KnowsNothing.perform at {HERE}:\d+: expected no error, got Not.*"
+            r"must be defined, as perform\(self, agent_indices, observation, training\)",
+        ),
+        (
+            Branches,
+            algorithms.RUNS,
+            rf"Branches.experience at {HERE}:\d+: expected no error, got Operator.*"
+            "Python `bool` is not allowed; use tf.where",
+        ),
+        (
+            BeginsAsBefore,
+            algorithms.RUNS,
+            rf"BeginsAsBefore.begin_episodes at {HERE}:\d+: .* 3 were given; it is "
+            r"called with \(agent_indices, training\)",
+        ),
         (LearnsNothing, algorithms.LEARNS, "20 batch steps: expected other values"),
         (
             NothingTrained,
@@ -371,8 +430,8 @@ def test_broken_algorithms_are_caught(cls, rule, text):
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_memories_of_other_rows_are_looked_at(name):
     class ClearsAll(experiment.algorithm_class(name)):
-        def begin_episodes(self, agent_indices):
-            super().begin_episodes(tf.range(algorithms.NUM_AGENTS))
+        def begin_episodes(self, agent_indices, training=True):
+            super().begin_episodes(tf.range(algorithms.NUM_AGENTS), training)
 
     with pytest.raises(
         testing.ConformanceError, match=f"^{algorithms.ROWS}; begin_episodes"
@@ -383,6 +442,32 @@ def test_memories_of_other_rows_are_looked_at(name):
 def test_small_algorithm_conforms():
     testing.check_algorithm(Small, None, gs.Box(-1, 1, (3,)), gs.Discrete(3, start=1))
     testing.check_algorithm(Small, None, action_space=gs.Discrete(2))
+
+
+class SevenUnits(Small):
+    """Has weights of as many rows as there are agents, trained by every call."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        shape = [algorithms.NUM_AGENTS, self.num_actions]
+        self.hidden = tf.Variable(self.initial([3, shape[0]]), trainable=False)
+        self.weights = tf.Variable(self.initial(shape))
+
+    def logits(self, observation, agent_indices):
+        length = tf.gather(self.lengths, agent_indices)
+        seen = tf.matmul(observation, self.hidden)
+        return tf.matmul(seen, self.weights) + 0.1 * length[:, None]
+
+    def experience(self, agent_indices, observation, *args):
+        super().experience(agent_indices, tf.matmul(observation, self.hidden), *args)
+
+    def persistent(self):
+        return {**super().persistent(), "hidden": self.hidden}
+
+
+def test_what_has_as_many_entries_as_agents_by_chance_is_no_row():
+    spaces = gs.Box(-1, 1, (3,)), gs.Discrete(3, start=1)
+    testing.check_algorithm(SevenUnits, None, *spaces)
 
 
 def test_algorithms_without_spaces_are_caught():

@@ -49,7 +49,7 @@ class Learner(algorithm.Algorithm):
         self.generator = tf.random.Generator.from_seed(0, alg="philox")
         self.running = tf.Variable(tf.zeros([rows, 1]), trainable=False)
 
-    def begin_episodes(self, agent_indices):
+    def begin_episodes(self, agent_indices, training=True):
         zeros = tf.zeros([tf.size(agent_indices), 1])
         self.running.scatter_nd_update(agent_indices[:, None], zeros)
 

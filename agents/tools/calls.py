@@ -1,0 +1,189 @@
+"""Calls of the functions of an algorithm, whose mistakes are told in one line."""
+
+import contextlib
+import functools
+import importlib.util
+import inspect
+import os
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import gymnasium
+
+from agents.tools import checks, spaces
+
+
+class AlgorithmError(RuntimeError):
+    """A mistake in the class of an algorithm, in one line.
+
+    The traceback of what the class raised is a note, because TensorFlow removes the
+    causes of exceptions that are raised while it traces.
+
+    Attributes:
+      place: Class, function, file and line.
+      reason: What is wrong there.
+    """
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place, self.reason = place, reason.rstrip(".")
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}."
+
+
+def call(algorithm: Any, name: str, *arguments: Any) -> Any:
+    """Result of a function of an algorithm.
+
+    Eagerly, exceptions stay what they are, for debuggers.
+
+    Raises:
+      AlgorithmError: for a mistake of a user while TensorFlow traces the function.
+    """
+    import tensorflow as tf
+
+    eager = tf.executing_eagerly()
+    with contextlib.nullcontext() if eager else blame(type(algorithm), name):
+        return getattr(algorithm, name)(*arguments)
+
+
+def perform(
+    algorithm: Any, rows: Any, observation: Any, training: bool, space: gymnasium.Space
+) -> Any:
+    """Actions of an algorithm; arguments are those of `Algorithm.perform`.
+
+    Raises:
+      AlgorithmError: as for `call`, and if there are no actions, or other ones than
+        the space has.
+    """
+    import tensorflow as tf
+
+    action = call(algorithm, "perform", rows, observation, training)
+    expected = spaces.transform(
+        lambda x: tf.TensorSpec([rows.shape[0], *x.shape], x.dtype), spaces.spec(space)
+    )
+    if not _fits(expected, action):
+        reason = f"must return {_text(expected)}, got {_text(action)}"
+        refuse(algorithm, "perform", reason)
+    return action
+
+
+def refuse(algorithm: Any, name: str, reason: str) -> NoReturn:
+    """Raise AlgorithmError for what a function of an algorithm returned."""
+    cls = type(algorithm)
+    raise AlgorithmError(f"{cls.__name__}.{name} at {_definition(cls, name)}", reason)
+
+
+@contextlib.contextmanager
+def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
+    """Raise AlgorithmError for exceptions in a function of an algorithm.
+
+    Those that pass stay what they are, and so do those of classes of this package
+    where no line of a user was reached, because these are not mistakes of a user.
+    """
+    try:
+        yield
+    except (AlgorithmError, *passing):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f"{x.filename}:{x.lineno}" for x in frames if not _is_foreign(x)]
+        if not lines and not _classes_of_users(cls):
+            raise
+        place = lines[-1] if lines else _definition(cls, name)
+        place = f"{cls.__name__}.{name} at {place}"
+        raised = AlgorithmError(place, _reason(error, name))
+        raised.add_note("".join(traceback.format_exception(error)))
+        raise raised from error
+
+
+def _fits(expected: Any, value: Any) -> bool:
+    """Whether a value has a structure of shapes and of dtypes, or of compatible ones."""
+    if isinstance(expected, dict):
+        same = isinstance(value, Mapping) and value.keys() == expected.keys()
+        return same and all(_fits(x, value[key]) for key, x in expected.items())
+    if isinstance(expected, tuple):
+        same = isinstance(value, list | tuple) and len(value) == len(expected)
+        return same and all(map(_fits, expected, value))
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return False
+    given = getattr(value.dtype, "as_numpy_dtype", value.dtype)
+    fits = checks.holds(expected.dtype.as_numpy_dtype, given)
+    return fits and expected.shape.is_compatible_with(value.shape)
+
+
+def _text(value: Any) -> str:
+    """Structure, dtypes and shapes of a value."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {_text(x)}" for k, x in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_text, value))})"
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return type(value).__name__
+    sizes = ["K" if x is None else str(x) for x in value.shape]
+    return f"{getattr(value.dtype, 'name', value.dtype)} [{', '.join(sizes)}]"
+
+
+def _reason(error: Exception, name: str) -> str:
+    """What an exception says, in one line."""
+    text = str(error).strip()
+    lines = [x.strip() for x in text.split("\n") if x.strip()] or [""]
+    line = lines[-1 if text.startswith("in user code:") else 0]
+    if type(error).__name__ == "OperatorNotAllowedInGraphError":
+        line = line.partition(". ")[0] + "; use tf.where, tf.cond or tf.while_loop"
+    if isinstance(error, TypeError) and " positional argument" in line:
+        line += f"; it is called with ({', '.join(ARGUMENTS.get(name, ()))})"
+    kind = f"{type(error).__name__}: "
+    return kind + line.removeprefix(kind)
+
+
+ARGUMENTS = {
+    "__init__": (
+        *("observation_space", "action_space", "num_agents"),
+        *("max_length", "config", "seed"),
+    ),
+    "begin_episodes": ("agent_indices", "training"),
+    "perform": ("agent_indices", "observation", "training"),
+    "experience": (
+        *("agent_indices", "observation", "action", "reward"),
+        *("terminated", "truncated", "next_observation"),
+    ),
+    "end_episodes": ("agent_indices",),
+}
+"""Of the functions that are called here."""
+
+
+def _definition(cls: type, name: str) -> str:
+    """File and line of a function of a class, or of the class if it has none."""
+    classes = _classes_of_users(cls) or [cls]
+    functions = [vars(x)[name] for x in classes if callable(vars(x).get(name))]
+    found = inspect.unwrap([*functions, classes[0]][0])
+    try:
+        return f"{inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]}"
+    except (OSError, TypeError):  # Typed at a prompt.
+        return f"module {classes[0].__module__}"
+
+
+def _classes_of_users(cls: type) -> list[type]:
+    """A class and those that it inherits from, without those of these packages."""
+    own = (x for x in cls.__mro__ if x is not object)
+    return [x for x in own if x.__module__.partition(".")[0] not in FOREIGN]
+
+
+FOREIGN = ("agents", "tensorflow", "keras", "numpy")
+"""Packages whose lines say nothing about the class of a user."""
+
+
+def _is_foreign(frame: traceback.FrameSummary) -> bool:
+    """Whether a line is in a file of these packages, or was generated by them."""
+    name = frame.filename
+    return "__autograph_generated_file" in name or name.startswith(_folders())
+
+
+@functools.cache
+def _folders() -> tuple[str, ...]:
+    specs = map(importlib.util.find_spec, FOREIGN)
+    return tuple(f"{os.path.dirname(x.origin)}{os.sep}" for x in specs)

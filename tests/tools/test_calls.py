@@ -1,0 +1,228 @@
+"""Mistakes in algorithms of users are told in one line that says where."""
+
+import inspect
+import pickle
+import traceback
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium import spaces as gs
+
+from agents import tools
+from agents.algorithms import dqn
+from agents.networks import presets
+from agents.tools import algorithm, calls, mocks
+
+BOX = gs.Box(-1, 1, (1,))
+
+
+class Right(algorithm.Algorithm):
+    """Does nothing, without a mistake."""
+
+    def begin_episodes(self, agent_indices, training):
+        pass
+
+    def perform(self, agent_indices, observation, training):
+        return tf.zeros([tf.size(agent_indices), 1])
+
+
+class Missing(algorithm.Algorithm):
+    pass
+
+
+class OneArgument(Right):
+    def begin_episodes(self, agent_indices):
+        pass
+
+
+class FewArguments(Right):
+    def experience(self, agent_indices, observation):
+        pass
+
+
+class Branch(Right):
+    def experience(self, agent_indices, observation, action, reward, *_):
+        if tf.reduce_any(reward > 0.0):  # Here.
+            return
+
+
+class Loop(Right):
+    def end_episodes(self, agent_indices):
+        for _ in agent_indices:  # Here.
+            pass
+
+
+class Autograph(Right):
+    @tf.function
+    def matrix(self, x):
+        if x > 0.0:
+            return tf.zeros([3, 3]) @ tf.zeros([2])
+        return x
+
+    def end_episodes(self, agent_indices):
+        self.matrix(tf.constant(1.0))  # Here.
+
+
+class Deep(Right):
+    def end_episodes(self, agent_indices):
+        self.helper()
+
+    def helper(self):
+        self.metrics.update({"los": 1.0})  # Here.
+
+
+class Nothing(Right):
+    def perform(self, *args):
+        super().perform(*args)
+
+
+class Structure(Right):
+    def perform(self, *args):
+        return {"a": super().perform(*args)}
+
+
+class Shape(Right):
+    def perform(self, *args):
+        return super().perform(*args)[:, 0]
+
+
+class Rows(Right):
+    def perform(self, *args):
+        return tf.zeros([5, 1])
+
+
+class Kind(Right):
+    def perform(self, *args):
+        return tf.cast(super().perform(*args), tf.string)
+
+
+class Outside(Right):
+    def perform(self, *args):
+        return super().perform(*args) + 2.0
+
+
+def line(cls, text="# Here."):
+    """Number of a line of the class."""
+    lines, first = inspect.getsourcelines(cls)
+    return first + next(i for i, x in enumerate(lines) if text in x)
+
+
+def simulate(agent, size=2):
+    envs = [mocks.MockEnvironment((1,)) for _ in range(size)]
+    envs = tools.InGraphBatchEnv(tools.BatchEnv(envs, blocking=True))
+    return tools.simulate(envs, agent, steps=3)
+
+
+CASES = [
+    (
+        Missing,
+        "perform",
+        "class",
+        "NotImplementedError: it must be defined, as perform",
+    ),
+    (OneArgument, "begin_episodes", "def", "called with (agent_indices, training)."),
+    (FewArguments, "experience", "def", "it is called with (agent_indices, observa"),
+    (Branch, "experience", "# Here", "bool` is not allowed; use tf.where, tf.cond"),
+    (Loop, "end_episodes", "# Here", "is not allowed; use tf.where, tf.cond or"),
+    (Autograph, "end_episodes", "# Here", ": ValueError: Shape must be rank 2 but"),
+    (Deep, "end_episodes", "# Here", ": KeyError: \"Metrics ['los'] were not declared"),
+    (Nothing, "perform", "def", "must return float32 [2, 1], got nothing."),
+    (Structure, "perform", "def", "float32 [2, 1], got {a: float32 [2, 1]}."),
+    (Shape, "perform", "def", "must return float32 [2, 1], got float32 [2]."),
+    (Rows, "perform", "def", "must return float32 [2, 1], got float32 [5, 1]."),
+    (Kind, "perform", "def", "must return float32 [2, 1], got string [2, 1]."),
+    (Outside, "perform", "def", "row 0: action [2.] is not finite or not between"),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "where", "text"), CASES)
+def test_mistakes_are_one_line_that_says_where(cls, name, where, text):
+    with pytest.raises(calls.AlgorithmError) as error:
+        simulate(cls())
+    said = str(error.value)
+    place = f"{cls.__name__}.{name} at {__file__}:{line(cls, where)}: "
+    assert said.startswith(place)
+    assert text in said
+    assert "\n" not in said
+    again = pickle.loads(pickle.dumps(error.value))
+    assert str(again) == said
+
+
+def test_what_was_raised_is_shown_below():
+    with pytest.raises(calls.AlgorithmError) as error:
+        simulate(Deep())
+    shown = "".join(traceback.format_exception(error.value))
+    below = shown[shown.rindex(str(error.value)) :]
+    assert "self.helper()" in below
+    assert "KeyError" in below
+
+
+def test_right_algorithms_run_in_halves_too():
+    envs = [
+        tools.BatchEnv([mocks.MockEnvironment((1,))], blocking=True) for _ in range(2)
+    ]
+    result = tools.simulate(tools.InGraphBatchEnv(envs), Right(), steps=3)
+    np.testing.assert_array_equal(result["done"][2], [True, True])
+    with pytest.raises(calls.AlgorithmError, match="float32 .1, 1., got float32 .1.,?"):
+        tools.simulate(tools.InGraphBatchEnv(envs), Shape(), steps=3)
+
+
+def test_eager_exceptions_stay_what_they_are():
+    tf.config.run_functions_eagerly(True)
+    try:
+        with pytest.raises(KeyError, match="were not declared"):
+            simulate(Deep())
+        with pytest.raises(calls.AlgorithmError, match="got nothing"):
+            simulate(Nothing())
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def test_mistakes_of_this_package_stay_what_they_are():
+    class Broken(dqn.DQN):
+        pass
+
+    config = dqn.Config(
+        network=presets.NetworkConfig(layers=(4,)),
+        **{"start_size": 4, "batch_size": 4, "capacity": 8, "jit": False},
+    )
+    for cls, error in ((dqn.DQN, TypeError), (Broken, calls.AlgorithmError)):
+        agent = cls(BOX, gs.Discrete(2), 2, 5, config)
+        agent.observations = None
+        envs = [
+            mocks.RandomEnvironment(BOX, gs.Discrete(2), max_length=5) for _ in range(2)
+        ]
+        envs = tools.InGraphBatchEnv(tools.BatchEnv(envs, blocking=True))
+        with pytest.raises(error, match="NoneType"):
+            tools.simulate(envs, agent, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "fits"),
+    [
+        (gs.Discrete(3), tf.zeros([4], tf.int32), True),
+        (gs.Discrete(3), tf.zeros([4]), False),
+        (BOX, tf.zeros([4, 1], tf.float64), True),
+        (BOX, tf.zeros([4, 1], tf.int64), True),
+        (gs.MultiBinary(2), tf.zeros([4, 2], tf.bool), True),
+        (gs.Tuple((BOX, BOX)), (tf.zeros([4, 1]),) * 2, True),
+        (gs.Tuple((BOX, BOX)), tf.zeros([4, 1]), False),
+        (gs.Dict(a=BOX), {"a": np.zeros([4, 1])}, True),
+        (gs.Dict(a=BOX), {"a": 0.0}, False),
+        (gs.Dict(a=BOX), {"b": tf.zeros([4, 1])}, False),
+        (gs.Dict(a=BOX), {"a": None}, False),
+    ],
+)
+def test_actions_that_environments_take_are_fine(space, given, fits):
+    class Given(Right):
+        def perform(self, *args):
+            return given
+
+    agent = Given()
+    arguments = agent, tf.range(4), None, True, space
+    if fits:
+        assert calls.perform(*arguments) is given
+        return
+    with pytest.raises(calls.AlgorithmError, match="must return"):
+        calls.perform(*arguments)
