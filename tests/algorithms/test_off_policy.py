@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
-from simulated import Endless, batch, numbers, same
+from simulated import Endless, batch, eagerly, numbers, same
 
 from agents import networks, tools
 from agents.algorithms import apex, dqn, sac, td3
@@ -520,6 +520,20 @@ def test_evaluation_is_deterministic_and_learns_nothing(name, tmp_path):
     assert np.array_equal(actions[0], actions[1])
     for action in actions[0]:
         assert space.contains(np.asarray(action, space.dtype))
+
+
+def test_evaluation_leaves_running_transitions_in_the_memory():
+    """What begins in evaluation is no concern of the memory; what begins later is."""
+    envs = batch(*(Endless(True) for _ in range(2)))
+    agent = make("dqn", envs, replay_ratio=0.0, n_step=3)
+    eagerly(envs, agent, 5)
+    variables = tf.nest.flatten(agent.memory.variables)
+    before = numbers(variables)
+    eagerly(envs, agent, 12, training=False)
+    assert same(numbers(variables), before)
+    size = int(agent.memory.size)
+    eagerly(envs, agent, 1)
+    assert int(agent.memory.size) == size
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -1142,6 +1142,17 @@ def test_evaluation_changes_nothing_that_is_stored(name, tmp_path):
     assert_same(stored(agent, tmp_path / "after"), before)
 
 
+def test_evaluation_leaves_unrolls_until_training_begins():
+    envs = batch(*(Endless(True) for _ in range(2)))
+    agent = make(envs, settings("dense", memory="unrolls", unroll_length=8))
+    eagerly(envs, agent, 5)
+    eagerly(envs, agent, 12, training=False)
+    lengths = agent.memory._unrolls.lengths
+    assert lengths.numpy().tolist() == [5, 5]
+    eagerly(envs, agent, 3)  # Of new episodes, so what was cut off is gone.
+    assert lengths.numpy().tolist() == [3, 3]
+
+
 def test_evaluation_is_deterministic():
     envs = noise_batch(4)
     agent = make(envs, settings("gru"))

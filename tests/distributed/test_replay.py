@@ -36,7 +36,6 @@ def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overr
     local, theirs = run_here("cartpole_dqn", 384, *overrides)
     assert int(local.updates) > 100
     assert_same(executor.agent, local)
-    executor.agent.memory.begin(tf.range(4))  # As the last evaluation did there.
     drawn = [x.memory.sample(256, [1, 2]) for x in (executor.agent, local)]
     tf.nest.map_structure(np.testing.assert_array_equal, *drawn)
     for one, other in zip(ours, theirs, strict=True):

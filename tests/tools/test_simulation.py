@@ -409,6 +409,10 @@ def test_halves_see_what_the_whole_batch_sees(training, parts):
         joined = np.concatenate([result[name] for result in results])
         np.testing.assert_array_equal(joined, value)
     assert by_row(agent, 4) == by_row(whole_agent, 4)
+    for one in (agent, whole_agent):
+        names = ("begin_episodes", "perform")
+        told = [(x.name, x.training) for x in one.calls if x.name in names]
+        assert set(told) == {(name, training) for name in names}
 
 
 @pytest.mark.usefixtures("_mode")
