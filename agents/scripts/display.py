@@ -37,11 +37,13 @@ class Display:
             self._bar.start()
         _LOGGER.setLevel(logging.INFO)
         _LOGGER.addHandler(self._log)
+        _LOGGER.propagate = False  # Or others print it, too.
         return self
 
     def __exit__(self, *_) -> None:
         _LOGGER.removeHandler(self._log)
         _LOGGER.setLevel(logging.NOTSET)
+        _LOGGER.propagate = True
         self.close()
 
     def close(self) -> None:
