@@ -30,7 +30,7 @@ class Compiled(tf.Module):
 
     parts = 1
     compiled = True
-    error = None
+    error = called = None
     training: bool | None = None
 
     def __init__(

@@ -3,6 +3,7 @@
 import ctypes
 import math
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -74,6 +75,7 @@ class InGraphBatchEnv:
       parts: Number of batches, which have equal sizes.
       compiled: Whether XLA can compile it; not if steps are calls into Python.
       error: The exception that the environments raised last, or None.
+      called: `time.monotonic()` when they were called, or None once they returned.
       steps: Number of environment steps begun so far, also while the graph runs.
       training: Whether `simulate` trained when it was called last; none before.
     """
@@ -105,7 +107,7 @@ class InGraphBatchEnv:
         self._seeds = np.full(length, -1, np.int64)
         self._score = np.zeros(length, np.float32)
         self._length = np.zeros(length, np.float32)
-        self.error = None
+        self.error = self.called = None
         self.steps = 0
 
     def __len__(self) -> int:
@@ -221,7 +223,7 @@ class InGraphBatchEnv:
             if not len(rows):
                 continue
             seeds = self._seeds[offset + rows]
-            with self._remember_error():
+            with self._watched():
                 observation = env.reset(rows, None if (seeds < 0).all() else seeds)
             rows = rows + offset
             for kept, leaf in zip(
@@ -244,7 +246,7 @@ class InGraphBatchEnv:
     ) -> list[np.ndarray]:
         """Numbers and other leaves of the part to wait for, as arrays."""
         _keep_thread_state()
-        with self._remember_error():
+        with self._watched():
             if start >= 0:
                 self.steps += self._size
                 action = spaces.unflatten(self._action_specs, list(leaves))
@@ -283,21 +285,21 @@ class InGraphBatchEnv:
             kept[self._rows[part]] = leaf
         self._latest[part] = None
 
-    def _remember_error(self) -> "_RememberError":
-        return _RememberError(self)
+    def _watched(self) -> "_Watched":
+        return _Watched(self)
 
 
-class _RememberError:
-    """Keeps the exception, which TensorFlow turns into text, for `simulate`."""
+class _Watched:
+    """Keeps when a call began, and its exception, which TensorFlow turns into text."""
 
     def __init__(self, owner: InGraphBatchEnv) -> None:
         self._owner = owner
 
     def __enter__(self) -> None:
-        self._owner.error = None
+        self._owner.error, self._owner.called = None, time.monotonic()
 
     def __exit__(self, kind, error, traceback) -> None:
-        self._owner.error = error
+        self._owner.error, self._owner.called = error, None
 
 
 _threads = threading.local()

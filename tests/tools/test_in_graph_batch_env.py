@@ -1,5 +1,7 @@
 """A batch of environments that is stepped from the graph."""
 
+import time
+
 import gymnasium
 import numpy as np
 import pytest
@@ -284,6 +286,23 @@ def test_error_is_the_original_one_until_the_next_success():
     made[0].broken = False
     step()
     assert envs.error is None
+
+
+def test_tells_since_when_the_environments_are_called():
+    seen = []
+
+    class Watched(mocks.MockEnvironment):
+        def step(self, action):
+            seen.append(envs.called)
+            return super().step(action)
+
+    _, envs = make(1, Watched)
+    first = envs.begin()
+    assert envs.called is None
+    start = time.monotonic()
+    envs.simulate(first, tf.zeros([1, 1]))
+    assert start <= seen[0] <= time.monotonic()
+    assert envs.called is None
 
 
 @pytest.mark.parametrize("bad", ["shape", "dtype", "finite"])
