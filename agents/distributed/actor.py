@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import ray
 import tensorflow as tf
 
 from agents import memories
@@ -133,6 +134,12 @@ class Actor:
         """As `collect`; the data is a result of its own, which may go elsewhere."""
         chunk = self.collect(*arguments)
         return chunk._replace(data=None), chunk.data
+
+    @ray.method(concurrency_group="watch")
+    def waiting(self) -> float:
+        """Seconds for which the environments have not returned, while others call."""
+        called = self._env.called
+        return 0.0 if called is None else time.monotonic() - called
 
     def _taken(self, quota: int) -> tuple[Any, np.ndarray]:
         """Data and lengths of what is remembered."""

@@ -3,12 +3,15 @@
 import contextlib
 import logging
 import os
+import pathlib
 import socket
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+
+from agents.distributed import guard
 
 TIMEOUT = 10.0
 """Seconds in which a cluster must answer."""
@@ -98,7 +101,8 @@ def connected(
     try:
         _start(address)
         free = free_cpus(num_workers or 1)
-        yield share(num_agents, num_workers, free, "on the cluster")
+        with Pulse().guarded():
+            yield share(num_agents, num_workers, free, "on the cluster")
     finally:
         ray.shutdown()
 
@@ -116,6 +120,54 @@ def free_cpus(wanted: int = 0) -> int:
         if free >= wanted or time.monotonic() > deadline:
             return free
         time.sleep(0.1)
+
+
+class Pulse:
+    """Whether the processes of Ray are there that this one cannot do without.
+
+    These are the raylet of this machine and, if it is here, the GCS. A GCS elsewhere may
+    come back; Ray waits a minute for that.
+    """
+
+    def __init__(self) -> None:
+        """Find out where they listen."""
+        import ray
+
+        context = ray.get_runtime_context()
+        (here,) = (x for x in ray.nodes() if x["NodeID"] == context.get_node_id())
+        raylet = here["RayletSocketName"]
+        self._logs = str(pathlib.Path(raylet).parents[1] / "logs")
+        self._sockets = {"raylet": (socket.AF_UNIX, raylet)}
+        host, _, port = context.gcs_address.rpartition(":")
+        if host == here["NodeManagerAddress"]:
+            self._sockets["gcs_server"] = socket.AF_INET, (host, int(port))
+
+    def check(self) -> None:
+        """Make sure of it.
+
+        Raises:
+          WorkerError: if one has died.
+        """
+        for name, (family, address) in self._sockets.items():
+            try:
+                with socket.socket(family) as connection:
+                    connection.settimeout(TIMEOUT)
+                    connection.connect(address)
+            except OSError:
+                raise WorkerError(guard.message(name, self._logs)) from None
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Say why, should Ray end this process while the context is open."""
+        process = subprocess.Popen(
+            [sys.executable, "-IS", guard.__file__, self._logs, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C does not end it.
+        )
+        try:
+            yield
+        finally:
+            process.communicate(guard.FAREWELL)
 
 
 def probe(address: str) -> None:

@@ -13,6 +13,9 @@ from agents.environments import make
 MAX_DEATHS = 5
 """Times that a worker may die in a row before it has done anything."""
 
+LOOK_EVERY = 5.0
+"""Seconds after which Ray and workers are looked after again, if none has died."""
+
 START_TIMEOUT = 120.0
 """Seconds in which an actor must be there, so that CPUs that are gone are noticed."""
 
@@ -26,9 +29,9 @@ class Workers:
         workers.collect(index, ...)               # for all in `present`
         index, chunk = workers.next()             # None: it was replaced, ask again
 
-    A worker that dies is replaced by one for the same rows, which begins anew; what it
-    was doing is lost. If no CPU is left for it, it is not `present` any more, and the
-    others go on.
+    A worker that dies, or waits for its environments for longer than their timeout, is
+    replaced by one for the same rows, which begins anew; what it was doing is lost. If no
+    CPU is left for it, it is not `present` any more, and the others go on.
 
     Attributes:
       sizes: Rows of each worker.
@@ -59,14 +62,18 @@ class Workers:
         self.sizes, self.restarts = sizes, 0
         self.present = list(range(len(sizes)))
         self._ends = np.cumsum(sizes)  # Rows behind those of each.
-        self._create = ray.remote(num_cpus=1, max_restarts=0)(actor.Actor).remote
+        options = {"num_cpus": 1, "concurrency_groups": {"watch": 1}}
+        self._create = ray.remote(max_restarts=0, **options)(actor.Actor).remote
+        self._timeout = config.environment.timeout
         self._arguments, self._steps = (config, description), steps
         self._apart = apart
         self._deaths = [0] * len(sizes)
         self._pending: dict[Any, tuple[int, Any]] = {}  # Worker and data, by result.
         self._building: dict[Any, tuple[int, float]] = {}  # Their deadlines, too.
+        self._asked: dict[int, tuple[Any, float]] = {}  # How long it waits, and when.
         self._actors: list[Any] = [None] * len(sizes)
         self._begun: tuple[int, int] | None = None
+        self._pulse, self._next_look = cluster.Pulse(), 0.0
         for index in self.present:
             self._build(index)
         while self._building:
@@ -125,6 +132,10 @@ class Workers:
         """What happens next, if it is a result or a replacement."""
         if not self.present:
             raise cluster.WorkerError("no worker is left; no CPU is free for any.")
+        hung = self._look()
+        if hung is not None:
+            self._replace(hung, "hangs")
+            return hung, None
         first: dict[int, Any] = {}  # Results of a worker only in their order.
         for reference, (index, _) in self._pending.items():
             first.setdefault(index, reference)
@@ -143,24 +154,51 @@ class Workers:
             self.close()
             raise _cause(error) from error
         except ray.exceptions.RayError:  # The process, its node or the data are gone.
-            self._replace(index)
+            self._replace(index, "has died")
             return index, None
         if built:
             return None
         self._deaths[index] = 0
         return index, result._replace(data=data) if self._apart else result
 
-    def _replace(self, index: int) -> None:
+    def _look(self) -> int | None:
+        """From time to time, make sure that Ray is there, and find a worker that hangs."""
+        if time.monotonic() < self._next_look:
+            return None
+        self._pulse.check()
+        self._next_look = time.monotonic() + LOOK_EVERY
+        building = {index for index, _ in self._building.values()}
+        for index in {index for index, _ in self._pending.values()} - building:
+            if self._waits(index) > self._timeout:
+                return index
+        return None
+
+    def _waits(self, index: int) -> float:
+        """Seconds for which a worker waits for environments, or does not answer."""
+        if index not in self._asked:
+            question = self._actors[index].waiting.remote()
+            self._asked[index] = question, time.monotonic()
+        question, since = self._asked[index]
+        if not ray.wait([question], timeout=0)[0]:
+            return time.monotonic() - since
+        del self._asked[index]
+        try:
+            return ray.get(question)
+        except ray.exceptions.RayError:
+            return 0.0  # It has died, which its results tell.
+
+    def _replace(self, index: int, reason: str) -> None:
         """Start another actor in place of one."""
+        self._pulse.check()
         self.restarts += 1
         self._deaths[index] += 1
         if self._deaths[index] > MAX_DEATHS:
             self.close()
             raise cluster.WorkerError(
-                f"worker {index} died {MAX_DEATHS + 1} times in a row before it had "
-                "done anything; see what its environments print in the logs of Ray."
+                f"worker {index} died or hung {MAX_DEATHS + 1} times in a row before it "
+                "had done anything; see what its environments print in the logs of Ray."
             )
-        _NOTES.info("worker %d has died and is replaced", index)
+        _NOTES.info("worker %d %s and is replaced", index, reason)
         self._forget(index)
         self._build(index)
         if self._begun:
@@ -169,6 +207,7 @@ class Workers:
     def _forget(self, index: int) -> None:
         """Nothing that an actor was asked for matters any more."""
         ray.kill(self._actors[index])
+        self._asked.pop(index, None)
         self._pending = {r: x for r, x in self._pending.items() if x[0] != index}
         self._building = {r: x for r, x in self._building.items() if x[0] != index}
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,6 +73,34 @@ def test_missing_resources_leave_the_other_workers(execute, monkeypatch, ray):
     assert executor._loop._workers.present == [1]
     assert reports[-1].step == 256 + 1024
     assert int(executor.agent.steps) == 256 + 1024
+
+
+def stop(executor):
+    """Let no code of the second worker run."""
+    os.kill(pids(executor)[1], signal.SIGSTOP)
+
+
+def block(executor):
+    """Let no step of the second worker return."""
+    import ray
+
+    def function(actor):
+        actor._env._envs[0].start = lambda *_: time.sleep(1000)
+
+    ray.get(executor._loop._workers._actors[1].__ray_call__.remote(function))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hang", [stop, block])
+def test_hanging_worker_is_replaced(execute, hang):
+    executor = execute("debug", *QUICK, "environment.timeout=3", num_workers=2)
+    executor.run(256)
+    victim = pids(executor)[1]
+    hang(executor)
+    reports = executor.run(512)
+    assert reports[-1].metrics["worker_restarts"] >= 1
+    assert reports[-1].step == 256 + 512
+    assert victim not in pids(executor)
 
 
 @pytest.fixture
@@ -163,16 +192,65 @@ def test_second_interrupt_stops_at_once(tmp_path):
     assert [x for x in alive if "Actor" in x.name() and x.status() != "zombie"] == []
 
 
-def test_nothing_outlives_a_killed_driver(tmp_path):
-    process = start(tmp_path, "--quiet")
+def names(process):
+    """Processes that one has started, with their names."""
     children = psutil.Process(process.pid).children(recursive=True)
-    names = {child.pid: child.name() for child in children}
-    assert sum("Actor" in name for name in names.values()) == 2
-    process.kill()
-    assert process.communicate() == (b"", b"")
-    # Ray's agents, which do nothing, look for its other processes for a minute.
-    acting = [child for child in children if "Agent" not in names[child.pid]]
-    deadline = time.monotonic() + 10
-    while alive := [x for x in acting if x.is_running() and x.status() != "zombie"]:
+    return {child: child.name() for child in children}
+
+
+def assert_end(children):
+    """Wait until processes have ended, but for Ray's agents.
+
+    These do nothing, and look for Ray's other processes for a minute.
+    """
+    children = [child for child, name in children.items() if "Agent" not in name]
+    deadline = time.monotonic() + 60
+    while alive := [x for x in children if x.is_running() and x.status() != "zombie"]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.1)
+
+
+def test_nothing_outlives_a_killed_driver(tmp_path):
+    process = start(tmp_path, "--quiet")
+    children = names(process)
+    assert sum("Actor" in name for name in children.values()) == 2
+    process.kill()
+    assert process.communicate() == (b"", b"")
+    assert_end(children)
+
+
+@pytest.mark.parametrize(
+    "name", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)]
+)
+def test_dead_ray_ends_the_run_with_one_line(tmp_path, name):
+    process = start(tmp_path, "--quiet", until="timing.jsonl")
+    children = names(process)
+    (victim,) = (child for child in children if children[child] == name)
+    victim.kill()
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (1, b"")
+    assert re.fullmatch(DIED.format(name), errors.decode())
+    assert_end(children)
+
+
+DIED = r"error: Ray's {0} has died; see \S+/{0}\.out on its machine, and resume .*\.\n"
+
+PUTS = """
+import psutil
+from agents.distributed import cluster
+
+with cluster.connected(None, 1, 1):
+    import ray
+
+    (raylet,) = (x for x in psutil.Process().children() if x.name() == "raylet")
+    raylet.kill()
+    raylet.wait()
+    ray.put(bytes(1_000_000))
+    print("Ray raises an error; the guard is not needed any more.")
+"""
+
+
+def test_the_reason_is_told_when_ray_ends_the_process():
+    process = subprocess.run([sys.executable, "-c", PUTS], capture_output=True)
+    assert (process.returncode, process.stdout) == (1, b"")
+    assert re.search(DIED.format("raylet") + r"\Z", process.stderr.decode())
