@@ -225,7 +225,7 @@ class Worker:
             self._process.kill()
             self._process.wait()
 
-    def _fail(self, what: str, text: str = "", wait: float = 2) -> NoReturn:
+    def _fail(self, what: str, text: str = "", wait: float = 5) -> NoReturn:
         """Raise the error that says how this child failed."""
         try:
             status = _describe(self._process.wait(wait))

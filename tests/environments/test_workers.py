@@ -18,7 +18,6 @@ import pytest
 from agents.environments import make, workers
 from agents.tools import batch_env, mocks, processes, wrappers
 
-pytestmark = pytest.mark.timeout(60)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -43,11 +42,6 @@ def soft_exit():
 
 def sleep():
     time.sleep(1000)
-
-
-def spin():
-    while True:
-        pass
 
 
 def unpicklable():
@@ -102,31 +96,32 @@ def children():
 @pytest.fixture(autouse=True)
 def _nothing_is_left():
     """After each test there are no processes and file descriptors left."""
+    gc.collect()  # Of what other tests have left.
     pids, descriptors = children(), psutil.Process().num_fds()
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while children() - pids and time.monotonic() < deadline:
         time.sleep(0.05)
     assert children() <= pids
     gc.collect()
-    assert psutil.Process().num_fds() == descriptors
+    assert psutil.Process().num_fds() <= descriptors
 
 
 FAULTS = [
     (kill, "killed by SIGKILL", ""),
     (hard_exit, "exit code 3", ""),
     (soft_exit, "exit code 4", "SystemExit: 4"),
-    (sleep, "within 1 s", "still running"),
+    (sleep, "within 3 s", "still running"),
     (unpicklable, "exit code 1", "this one"),
     (two_arguments, "exit code 1", "TwoArguments: first one"),
 ]
 
 
-def workers_batch(made, timeout):
+def workers_batch(made, timeout=60):
     return workers.Workers(made, num_workers=2, timeout=timeout)
 
 
-def process_batch(made, timeout):
+def process_batch(made, timeout=60):
     envs = [wrappers.ExternalProcess(constructor, timeout) for constructor in made]
     return batch_env.BatchEnv(envs, blocking=False)
 
@@ -134,13 +129,13 @@ def process_batch(made, timeout):
 @pytest.mark.parametrize("backend", [workers_batch, process_batch])
 @pytest.mark.parametrize(("fault", "status", "text"), FAULTS)
 def test_faults_in_steps_are_reported(backend, fault, status, text):
-    batch = backend(constructors(fault), 1)
+    batch = backend(constructors(fault), 3 if fault is sleep else 60)
     batch.reset()
     batch.step(np.zeros((4, 1)))
     start = time.monotonic()
     with pytest.raises(processes.EnvProcessError) as caught:
         batch.step(np.zeros((4, 1)))
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 30
     message = str(caught.value)
     assert message.startswith("Environment row 2:")
     assert "step" in message.splitlines()[0]
@@ -158,7 +153,7 @@ def test_faults_in_steps_are_reported(backend, fault, status, text):
 
 @pytest.mark.parametrize("backend", [workers_batch, process_batch])
 def test_faults_in_resets_are_reported(backend):
-    batch = backend(constructors(kill, "reset"), 5)
+    batch = backend(constructors(kill, "reset"))
     batch.reset()
     batch.reset([0, 1, 3])
     with pytest.raises(processes.EnvProcessError, match="row 2: .*SIGKILL.* reset"):
@@ -172,7 +167,7 @@ def test_faults_in_resets_are_reported(backend):
 )
 def test_faults_in_constructors_are_reported(backend, fault, text):
     with pytest.raises(processes.EnvProcessError) as caught:
-        backend(constructors(fault, "construct"), 5)
+        backend(constructors(fault, "construct"))
     assert str(caught.value).startswith("Environment row 2:")
     assert text in str(caught.value)
     assert "start" in str(caught.value)
@@ -181,13 +176,13 @@ def test_faults_in_constructors_are_reported(backend, fault, text):
 
 
 def test_constructors_that_hang_are_reported():
-    made = constructors(spin, "construct")
-    with pytest.raises(processes.EnvProcessError, match="row 2: .*within 2 s"):
-        workers.Workers(made, num_workers=2, start_timeout=2)
+    made = constructors(sleep, "construct", faulty=0)
+    with pytest.raises(processes.EnvProcessError, match="row 0: .*within 1 s"):
+        workers.Workers(made, num_workers=2, start_timeout=1)
 
 
 def test_killed_worker_is_reported_when_idle():
-    batch = workers_batch([Faulty] * 4, 5)
+    batch = workers_batch([Faulty] * 4)
     batch.reset()
     pid = max(children())
     os.kill(pid, signal.SIGTERM)
@@ -222,7 +217,7 @@ def test_many_creations_do_not_hang():
 
 
 def test_dropping_the_batch_ends_the_workers():
-    batch = workers_batch([Faulty] * 2, 5)
+    batch = workers_batch([Faulty] * 2)
     assert len(children()) == 2
     del batch
     gc.collect()
@@ -265,6 +260,7 @@ from agents.environments import make
 class Env(gymnasium.Wrapper):
     def step(self, action):
         if action == 1:
+            print("hanging", flush=True)
             time.sleep(1000)
         return super().step(action)
 
@@ -295,8 +291,8 @@ def run_script(backend, end):
 
 def finish(script, found):
     """Exit code and errors of a script whose workers must end as well."""
-    errors = script.communicate(timeout=10)[1].decode()
-    _, alive = psutil.wait_procs(found, timeout=5)
+    errors = script.communicate(timeout=120)[1].decode()
+    _, alive = psutil.wait_procs(found, timeout=60)
     assert not alive
     return script.returncode, errors
 
@@ -334,6 +330,7 @@ def test_interrupt_ends_everything_quietly(backend):
 )
 def test_killing_the_trainer_ends_everything(backend, end):
     script, found = run_script(backend, end)
-    time.sleep(0.2)
+    if "step" in end:
+        assert script.stdout.readline() == b"hanging\n"
     script.kill()
     assert finish(script, found) == (-signal.SIGKILL, "")
