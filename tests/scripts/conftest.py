@@ -27,7 +27,7 @@ class Script:
             env={**os.environ, "PYTHONPATH": path},
         )
 
-    def wait(self, timeout=120):
+    def wait(self, timeout=300):
         """Wait for the end; return exit code, output and errors."""
         output, errors = self.process.communicate(timeout=timeout)
         return self.process.returncode, output, errors
@@ -40,7 +40,7 @@ class Script:
         """Send a signal to the group, as Ctrl-C does."""
         os.killpg(self.process.pid, number)
 
-    def wait_for(self, condition, timeout=60):
+    def wait_for(self, condition, timeout=300):
         """Wait until something is the case while the script runs."""
         deadline = time.monotonic() + timeout
         while not condition():
@@ -48,6 +48,39 @@ class Script:
                 raise AssertionError(f"The script has ended: {self.wait()}.")
             assert time.monotonic() < deadline, "It did not happen in time."
             time.sleep(0.01)
+
+
+class Gate:
+    """Where runs in certain environments stand still.
+
+    So they are met at a certain place however slow the machine is.
+    """
+
+    def __init__(self, path):
+        self._path = path
+
+    def settings(self, id):
+        """Options of scripts for environments of this kind."""
+        kwargs = f"{{id: {id}, gate: {self._path}}}"
+        name = "environments_for_tests:gated"
+        values = (f"environment.id={name}", f"environment.kwargs={kwargs}")
+        return [x for value in values for x in ("--set", value)]
+
+    def close(self, run, reports, steps=0):
+        """Let a run do so many steps after this number of reports, and no more."""
+        path = self._path.with_suffix(".new")
+        path.write_text(f"{run / 'metrics.jsonl'}\n{reports}\n{steps}\n")
+        path.rename(self._path)
+
+    def open(self):
+        """Let it go on."""
+        self._path.unlink()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Open gate for runs of this test."""
+    return Gate(tmp_path / "gate")
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Environments that the tests of scripts name by `module:function`."""
 
+import pathlib
 import sys
+import time
 
 import gymnasium
 import numpy as np
@@ -91,6 +93,36 @@ class Failing(Counting):
 
 def failing(seed, what):
     return Failing(seed, what)
+
+
+class Gated(gymnasium.Wrapper):
+    """Stands still where a file says so, until that is gone.
+
+    It says which file has the reports of the run, how many of them there must be, and
+    the steps that are made after that.
+    """
+
+    def __init__(self, env, gate):
+        super().__init__(env)
+        self._gate, self._steps = pathlib.Path(gate), 0
+
+    def step(self, action):
+        while self._stands():
+            time.sleep(0.01)
+        return super().step(action)
+
+    def _stands(self):
+        try:
+            path, reports, steps = self._gate.read_text().splitlines()
+            written = pathlib.Path(path).read_text().count("\n")
+        except FileNotFoundError:
+            return False
+        self._steps += written >= int(reports)
+        return self._steps > int(steps)
+
+
+def gated(id, gate):
+    return Gated(gymnasium.make(id), gate)
 
 
 def __getattr__(name):

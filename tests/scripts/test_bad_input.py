@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import psutil
 import pytest
@@ -377,13 +376,11 @@ def test_worker_that_is_killed(start, tmp_path):
     workers = script.workers()
     assert workers
     victim = workers[-1]
-    killed = time.monotonic()
     victim.send_signal(signal.SIGKILL)
     line = script.process.stderr.readline()
-    assert time.monotonic() - killed < 5
     assert line.startswith("error: Environment row")
     assert f"worker process {victim.pid}" in line
     assert "killed by SIGKILL" in line
-    assert script.wait(timeout=20) == (1, "", "")
-    _, alive = psutil.wait_procs(workers, timeout=1)
+    assert script.wait() == (1, "", "")
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []

@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import time
 
 import numpy as np
 import psutil
@@ -14,7 +13,7 @@ from agents.scripts import train as train_
 
 RUNS = {
     "cartpole": [
-        *("--config", "debug", "--set", "train.steps=4096"),
+        *("--config", "debug", "--set", "train.steps=2048"),
         *("--set", "algorithm.memory=episodes", "--set", "algorithm.update_every=50"),
     ],
     "pendulum": [
@@ -42,10 +41,19 @@ RUNS = {
 }
 
 
-def train(start, logdir, name, *arguments):
-    """Start a run, or resume it."""
-    arguments = ["--logdir", logdir, "--timestamp", 1, *arguments]
-    return start("train", *RUNS[name], *arguments)
+IDS = {"pendulum": "Pendulum-v1", "cheetah": "HalfCheetah-v5"}
+
+
+@pytest.fixture
+def train(start, gate):
+    """Function that starts a run, or resumes it."""
+
+    def function(logdir, name, *arguments):
+        settings = gate.settings(IDS.get(name, "CartPole-v1"))
+        arguments = ["--logdir", logdir, "--timestamp", 1, *arguments]
+        return start("train", *RUNS[name], *settings, *arguments)
+
+    return function
 
 
 def lines(run):
@@ -93,21 +101,32 @@ def assert_same(resumed, whole):
         np.testing.assert_array_equal(ours[name], value, err_msg=name)
 
 
-def stop(script, run, number):
-    """Send a signal after some more reports; return how the script ended."""
-    goal = lines(run) + random.randint(1, 3)
-    script.wait_for(lambda: lines(run) >= goal)
-    workers = script.workers()
-    assert workers
-    time.sleep(random.uniform(0, 0.2))
-    if number == signal.SIGKILL:
-        script.process.kill()
-    else:
-        script.signal(number)
-    result = script.wait(timeout=600)
-    _, alive = psutil.wait_procs(workers, timeout=5)
-    assert alive == []
-    return result
+@pytest.fixture
+def stop(train, gate):
+    """Function that sends a signal to a run somewhere in a phase.
+
+    It returns how the script ended.
+    """
+
+    def function(number, run, name, *arguments):
+        goal = lines(run) + random.randint(1, 3)
+        gate.close(run, goal, random.randint(0, 8))
+        script = train(run.parent, name, *arguments)
+        script.wait_for(lambda: lines(run) >= goal)
+        workers = script.workers()
+        assert workers or name == "dqn"
+        if number == signal.SIGKILL:
+            script.process.kill()
+            script.process.wait()
+        else:
+            script.signal(number)
+        gate.open()
+        result = script.wait(timeout=600)
+        _, alive = psutil.wait_procs(workers, timeout=60)
+        assert alive == []
+        return result
+
+    return function
 
 
 @pytest.mark.timeout(1800)
@@ -121,17 +140,16 @@ def stop(script, run, number):
         pytest.param("impala", marks=pytest.mark.slow),
     ],
 )
-def test_interrupted_run_ends_as_if_it_was_not(start, tmp_path, name):
-    script = train(start, tmp_path / "whole", name, "--quiet")
+def test_interrupted_run_ends_as_if_it_was_not(train, stop, tmp_path, name):
+    script = train(tmp_path / "whole", name, "--quiet")
     assert script.wait(timeout=600) == (0, "", "")
     (whole,) = (tmp_path / "whole").iterdir()
     logdir = tmp_path / "parts"
     run = logdir / whole.name
 
-    script = train(start, logdir, name, "--quiet")
-    assert stop(script, run, signal.SIGKILL) == (-signal.SIGKILL, "", "")
+    assert stop(signal.SIGKILL, run, name, "--quiet") == (-signal.SIGKILL, "", "")
 
-    code, output, errors = stop(train(start, logdir, name), run, signal.SIGINT)
+    code, output, errors = stop(signal.SIGINT, run, name)
     assert (code, errors) == (130, "")
     assert "\nStopping when this phase is over; Ctrl-C again stops at once." in output
     assert output.splitlines()[-1] == (
@@ -140,11 +158,10 @@ def test_interrupted_run_ends_as_if_it_was_not(start, tmp_path, name):
     assert state(run)["metrics"] == (run / "metrics.jsonl").stat().st_size
 
     for _ in range(0 if name == "cartpole" else 2):
-        script = train(start, logdir, name, "--quiet")
-        assert stop(script, run, signal.SIGKILL) == (-signal.SIGKILL, "", "")
+        assert stop(signal.SIGKILL, run, name, "--quiet") == (-signal.SIGKILL, "", "")
 
     assert lines(run) < lines(whole)
-    code, output, errors = train(start, logdir, name).wait(timeout=600)
+    code, output, errors = train(logdir, name).wait(timeout=600)
     assert (code, errors) == (0, "")
     assert "\nResuming at step " in output
     assert_same(run, whole)
@@ -190,11 +207,9 @@ def test_second_interrupt_stops_at_once(start, tmp_path):
         output.append(script.process.stdout.readline())
     assert script.process.poll() is None
     script.signal(signal.SIGINT)
-    interrupted = time.monotonic()
-    code, rest, errors = script.wait(timeout=30)
-    assert time.monotonic() - interrupted < 10
+    code, rest, errors = script.wait()  # Which the end of the phase would not give.
     assert (code, errors) == (130, "")
     assert "Stopped at once. To go on, " in rest
     assert lines(run) == 0
-    _, alive = psutil.wait_procs(workers, timeout=1)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []
