@@ -3,6 +3,7 @@
 So the memory and TensorFlow of every run are its own, however many there are.
 """
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -30,21 +31,22 @@ class TrialError(Exception):
         self.state = state
 
 
+@contextlib.contextmanager
 def train(
     directory: pathlib.Path, name: str, chosen: dict[str, Any]
-) -> Iterator[tuple[int, float]]:
-    """Train in a process of its own; closing the iterator stops and saves it.
+) -> Iterator[Iterator[tuple[int, float]]]:
+    """Train in a process of its own, which is stopped and saved with the context.
+
+        with train(directory, name, chosen) as scores:
+            for step, score in scores: ...
+
+    The iterator gives environment steps and score of every evaluation, those before a
+    restart too, and raises `TrialError` if the run cannot be trained to the end.
 
     Args:
       directory: Of the study, with the config.
       name: Of the run directory in it; a run that is there already goes on.
       chosen: Values of the config to replace.
-
-    Yields:
-      Environment steps and score of every evaluation, those before a restart too.
-
-    Raises:
-      TrialError: if it cannot be trained to the end.
     """
     logdir = directory / name
     logdir.mkdir(exist_ok=True)
@@ -62,7 +64,7 @@ def train(
             start_new_session=True,  # Ctrl-C is for us, who pass it on once.
         )
     try:
-        yield from _follow(process, logdir / "metrics.jsonl")
+        yield _follow(process, logdir)
     except KeyboardInterrupt:
         print(
             "Stopping when the phase of the trial is over; Ctrl-C again stops at once.",
@@ -71,12 +73,6 @@ def train(
         raise
     finally:
         _stop(process)
-    if process.returncode:
-        lines = (logdir / "stderr.txt").read_text(errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "no message")
-        state = trials.REFUSED if process.returncode == 2 else trials.FAILED
-        reason = last.removeprefix("error: ")
-        raise TrialError(state, f"exit code {process.returncode}: {reason}")
 
 
 CHILD = """
@@ -97,9 +93,10 @@ def child(argv: Sequence[str]) -> int:
 
 
 def _follow(
-    process: subprocess.Popen, metrics: pathlib.Path
+    process: subprocess.Popen, logdir: pathlib.Path
 ) -> Iterator[tuple[int, float]]:
-    """Evaluations in a metrics file, until the process that writes it has ended."""
+    """Evaluations of a run, until its process has ended."""
+    metrics = logdir / "metrics.jsonl"
     seen, size, ended = 0, 0, False
     while not ended:
         try:
@@ -113,6 +110,12 @@ def _follow(
         scores = plot.phase_scores(plot.read_rows(metrics), "evaluate")
         yield from list(scores.items())[seen:]
         seen = max(seen, len(scores))  # A run that goes on repeats some rows.
+    if process.returncode:
+        lines = (logdir / "stderr.txt").read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "no message")
+        state = trials.REFUSED if process.returncode == 2 else trials.FAILED
+        reason = last.removeprefix("error: ")
+        raise TrialError(state, f"exit code {process.returncode}: {reason}")
 
 
 def _stop(process: subprocess.Popen) -> None:

@@ -148,7 +148,7 @@ class Study:
         directory: pathlib.Path,
         config: experiment.Config,
         space_: space.Space,
-        run_: Callable[..., Iterator[tuple[int, float]]],
+        run_: Callable[..., contextlib.AbstractContextManager],
     ) -> None:
         """Open the study; trials that were interrupted will be repeated.
 
@@ -156,7 +156,7 @@ class Study:
           directory: What `prepare` has filled.
           config: Config of which values are replaced.
           space_: Which values.
-          run_: Called as `trainer.train` is; its iterator is closed to stop it.
+          run_: Called as `trainer.train` is.
         """
         self._directory, self._config, self._space = directory, config, space_
         self._run = run_
@@ -268,7 +268,7 @@ class Study:
         chosen, name = trial.user_attrs["chosen"], trial.user_attrs["run"]
         try:
             config = space.resolve(config_.to_dict(self._config), chosen)
-            with contextlib.closing(self._run(self._directory, name, chosen)) as run_:
+            with self._run(self._directory, name, chosen) as run_:
                 for step, score in run_:
                     scores.append(score)
                     trial.set_user_attr("steps", step)

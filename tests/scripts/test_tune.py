@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import json
 import pathlib
@@ -54,20 +55,22 @@ class Runs:
         self.interrupt = interrupt
         self.started, self.chosen, self.closed = [], [], []
 
+    @contextlib.contextmanager
     def __call__(self, directory, name, chosen):
-        number = len(self.started)
         self.started.append(name)
         self.chosen.append(chosen)
-        scores = self.scores[number % len(self.scores)]
         try:
-            for index, score in enumerate(scores):
-                if isinstance(score, Exception):
-                    raise score
-                if number == self.interrupt and index == 1:
-                    raise KeyboardInterrupt
-                yield 256 * (index + 1) + 4, score
+            yield self._follow(len(self.started) - 1)
         finally:
             self.closed.append(name)
+
+    def _follow(self, number):
+        for index, score in enumerate(self.scores[number % len(self.scores)]):
+            if isinstance(score, Exception):
+                raise score
+            if number == self.interrupt and index == 1:
+                raise KeyboardInterrupt
+            yield 256 * (index + 1) + 4, score
 
 
 def make_study(directory, fake, dimensions=None, **train):
@@ -419,9 +422,18 @@ def test_a_study_is_tuned_by_one_process(call, arguments, tmp_path):
 def test_run_that_cannot_be_made(tmp_path):
     config = configs.load("debug", ["environment.id=missing_module:make"])
     tune.prepare(tmp_path, config, space.Space(DIMENSIONS))
-    with pytest.raises(trainer.TrialError, match=r"exit code 2: .*missing_module") as e:
-        list(trainer.train(tmp_path, "trial-0000-debug", {"algorithm.epochs": 1}))
-    assert e.value.state == trials.REFUSED
+    arguments = (tmp_path, "trial-0000-debug", {"algorithm.epochs": 1})
+    expected = pytest.raises(trainer.TrialError, match=r"exit code 2: .*missing_module")
+    with trainer.train(*arguments) as scores, expected as error:
+        list(scores)
+    assert error.value.state == trials.REFUSED
+
+
+def test_interrupt_between_two_scores_says_what_happens(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(trainer, "CHILD", "import time; time.sleep(1000)")
+    with pytest.raises(KeyboardInterrupt), trainer.train(tmp_path, "trial-0", {}):
+        raise KeyboardInterrupt
+    assert "Stopping when the phase of the trial is over" in capsys.readouterr().out
 
 
 def test_stubborn_run_is_killed(monkeypatch):
@@ -441,27 +453,40 @@ while True:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_study_of_real_runs_is_interrupted_and_goes_on(start, arguments, tmp_path):
+def test_study_of_real_runs_is_interrupted_and_goes_on(
+    start, arguments, tmp_path, gate
+):
     directory = tmp_path / "logdir" / "study"
     first = directory / "trial-0000-debug"
-    arguments = (*arguments, "--trials", 1, "--set", "train.steps=10240")
+    arguments = (*arguments, "--trials", 1, *gate.settings("CartPole-v1"))
+    arguments = (
+        *arguments,
+        "--set",
+        "train.steps=1536",
+        "--set",
+        "algorithm.jit=false",
+    )
 
     def scores():
         if not (first / "metrics.jsonl").exists():
             return {}
         return plot.phase_scores(plot.read_rows(first / "metrics.jsonl"), "evaluate")
 
+    gate.close(first, reports=4)
     script = start("tune", *arguments)
     script.wait_for(scores)
     script.signal(signal.SIGINT)
+    line = script.process.stdout.readline()
+    assert "Stopping when the phase of the trial is over" in line
+    gate.open()
     code, output, errors = script.wait()
     assert (code, errors) == (130, "")
-    assert "Stopping when the phase of the trial is over" in output
     assert "Stopped with 0 of 1 trials finished. To go on, repeat" in output
     saved = scores()
     timing = (first / "timing.jsonl").read_text()
-    assert len(saved) < 40
+    assert 0 < len(saved) < 4
 
+    gate.close(first, reports=8)
     script = start("tune", *arguments)
     script.wait_for(lambda: len(scores()) > len(saved))
     children = script.workers()
@@ -470,10 +495,11 @@ def test_study_of_real_runs_is_interrupted_and_goes_on(start, arguments, tmp_pat
     gone, alive = psutil.wait_procs(children, timeout=60)
     assert gone
     assert not alive
+    gate.open()
 
     code, output, errors = start("tune", *arguments).wait()
     assert (code, errors) == (0, "")
-    assert len(scores()) == 40
+    assert len(scores()) == 6
     assert saved.items() <= scores().items()
     assert (first / "timing.jsonl").read_text().startswith(timing)  # It went on.
     assert list(directory.glob("trial-*")) == [first]
@@ -483,6 +509,6 @@ def test_study_of_real_runs_is_interrupted_and_goes_on(start, arguments, tmp_pat
         (row,) = csv.DictReader(file)
     assert row["run"] == first.name
     assert float(row["value"]) == trials.final_score(list(scores().values()))
-    assert int(row["steps"]) == 10240
+    assert int(row["steps"]) == 1536
     trained = config_.load(first / "config.yaml")
     assert trained == config_.load(directory / "best.yaml")
