@@ -45,7 +45,8 @@ class Episodes(tf.Module):
 
     def end(self, rows: tf.Tensor) -> None:
         """Keep the episodes of these rows; those beyond the capacity are dropped."""
-        self.extend(*self._running.gather(rows[: self.room]))
+        kept = tf.range(tf.size(rows)) < self.room  # XLA cannot slice by variables.
+        self.extend(*self._running.gather(tf.boolean_mask(rows, kept)))
 
     def last_of_unroll(self, rows: tf.Tensor) -> tf.Tensor:
         """Whether the next step ends the data of a row: never, only episodes do."""

@@ -1,9 +1,12 @@
 """Memory of whole episodes."""
 
+import contextlib
+
 import pytest
 import tensorflow as tf
 
 from agents import memories
+from agents.tools import conditional, simulation
 
 
 def make(rows=3, capacity=2, length=4):
@@ -60,16 +63,27 @@ def test_episodes_that_are_cut_off_are_dropped():
     assert finished(memory) == [[2], []]
 
 
-@pytest.mark.parametrize("graph", [False, True])
-def test_excess_episodes_are_dropped(graph):
+@pytest.mark.parametrize("jit", [None, False, True])
+def test_excess_episodes_are_dropped(jit):
     memory = make(rows=4, capacity=3)
-    end = tf.function(memory.end, autograph=False) if graph else memory.end
+
+    def end(*indices):
+        selected = tf.reduce_any(tf.range(4) == tf.constant(indices)[:, None], 0)
+        return int(select(selected))
+
+    def select(selected):
+        with conditional.program() if jit else contextlib.nullcontext():
+            simulation.for_rows(memory.end, tf.range(4), selected)
+        return memory.count
+
+    if jit is not None:
+        select = tf.function(select, autograph=False, jit_compile=jit)
     append(memory, [0, 1, 2, 3], [1, 2, 3, 4])
-    end(rows(1, 3))
-    end(rows(0, 1, 2))
+    assert end(1, 3) == 2
+    assert end(0, 1, 2) == 3
     assert finished(memory) == [[2], [4], [1]]
     assert memory.full()
-    end(rows(2))
+    assert end(2) == 3
     assert finished(memory) == [[2], [4], [1]]
 
 
