@@ -171,7 +171,7 @@ class PolicyGradient(actor_critic.ActorCritic):
             advantage = _standardize(advantage, items["mask"])
         new = {"value": value, "advantage": advantage, "return": target}
         items |= tf.nest.map_structure(chunks, new)
-        if not config.compiled:
+        if not (config.compiled or conditional.in_program()):
             valid = tf.where(items["mask"][:, 0] > 0)[:, 0]
             items = tf.nest.map_structure(lambda x: tf.gather(x, valid), items)
         return items

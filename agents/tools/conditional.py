@@ -32,7 +32,7 @@ def when(
     if tf.executing_eagerly():
         chosen = function if predicate else otherwise
         return chosen(*args) if chosen else None
-    if _in_program.get() or len(tf.config.list_logical_devices()) > 1:
+    if in_program() or len(tf.config.list_logical_devices()) > 1:
         return _at_most_once(predicate, function, args, otherwise)
 
     def branch(*args):
@@ -64,7 +64,7 @@ def when(
 
 @contextlib.contextmanager
 def program() -> Iterator[None]:
-    """Whether what is traced here will be compiled by XLA as a whole.
+    """What is traced here will be compiled by XLA as a whole.
 
     There, a conditional copies all variables that it may change, whether it does or
     not; a loop that runs once or never changes them in place.
@@ -74,6 +74,11 @@ def program() -> Iterator[None]:
         yield
     finally:
         _in_program.reset(token)
+
+
+def in_program() -> bool:
+    """Whether what is traced now is part of such a program."""
+    return _in_program.get()
 
 
 _in_program = contextvars.ContextVar("_in_program", default=False)
