@@ -115,8 +115,6 @@ class Actor:
             self._agent.generator.state.assign(random)
         self._quota.assign(quota)
         before = int(self._agent.steps)
-        if self._env.compiled:  # One program may pause, but not several.
-            steps = min(steps, simulation.COMPILED_STEPS)
         result = simulation.simulate(self._env, self._agent, steps)
         done = result["done"].numpy()
         return Chunk(

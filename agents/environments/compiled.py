@@ -32,6 +32,7 @@ class Compiled(tf.Module):
     compiled = True
     error = called = None
     training: bool | None = None
+    current: Any = None
 
     def __init__(
         self,
@@ -46,7 +47,6 @@ class Compiled(tf.Module):
         check(env)
         seed = tf.zeros([2], tf.int32)
         self._state = tf.nest.map_structure(_variable, env.initial(num_envs, seed))
-        self._over = _variable(tf.ones([num_envs], tf.bool))
         self._score = _variable(tf.zeros([num_envs]))
         self._length = _variable(tf.zeros([num_envs], tf.int32))
         entropy = np.random.SeedSequence().generate_state(1)
@@ -69,25 +69,19 @@ class Compiled(tf.Module):
 
     def discontinue(self, seeds: np.ndarray | None = None) -> None:
         """Abandon all episodes; the next ones depend on the seeds, integers `[N]`."""
-        self._over.assign(tf.ones_like(self._over))
+        self.current = None
         if seeds is not None:
             mixed = np.random.SeedSequence(seeds.tolist()).generate_state(1)
             self._seed.assign(mixed.astype(np.int32)[0])
             self._count.assign(0)
 
-    def begin(self, reset: bool | tf.Tensor = False) -> in_graph_batch_env.Step:
-        """Begin episodes in rows that have none, or in all; other episodes go on."""
-        first = self._over | reset
-        self._restart(first)
-        self._over.assign(tf.zeros_like(first))
-        observation = self._env.observation(_read(self._state))
-        return in_graph_batch_env.Step(observation, first)
+    @tf.function(autograph=False, jit_compile=True)
+    def begin(self) -> in_graph_batch_env.Step:
+        """Begin episodes in all rows."""
+        return self._restart(tf.ones([self._size], tf.bool))
 
     def simulate(
-        self,
-        step: in_graph_batch_env.Step,
-        action: Any,
-        more: bool | tf.Tensor = True,
+        self, step: in_graph_batch_env.Step, action: Any
     ) -> tuple[in_graph_batch_env.Outcome, in_graph_batch_env.Step]:
         """Step all environments once; as in `InGraphBatchEnv`."""
         before = _read(self._state)
@@ -107,23 +101,21 @@ class Compiled(tf.Module):
             ),
         )
         tf.nest.map_structure(lambda x, value: x.assign(value), self._state, after)
-        done = outcome.done
-        self._over.assign(done & ~tf.convert_to_tensor(more))
-        self._restart(done & more)
-        observation = self._env.observation(_read(self._state))
-        return outcome, in_graph_batch_env.Step(observation, done)
+        return outcome, self._restart(outcome.done)
 
     def close(self) -> None:
         """There is nothing to close."""
 
-    def _restart(self, rows: tf.Tensor) -> None:
-        """New states in these rows, bool `[N]`."""
+    def _restart(self, rows: tf.Tensor) -> in_graph_batch_env.Step:
+        """Begin episodes in these rows, bool `[N]`; returns what to act upon."""
         new = self._env.initial(self._size, self._draw())
         tf.nest.map_structure(
             lambda x, value: x.assign(_where(rows, value, x)), self._state, new
         )
         self._score.assign(tf.where(rows, 0.0, self._score))
         self._length.assign(tf.where(rows, 0, self._length))
+        observation = self._env.observation(_read(self._state))
+        return in_graph_batch_env.Step(observation, rows)
 
     def _draw(self) -> tf.Tensor:
         """A seed that has not been used, int32 `[2]`."""

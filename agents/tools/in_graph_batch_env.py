@@ -64,8 +64,9 @@ class InGraphBatchEnv:
             action = ...
             outcome, step = env.simulate(step, action)
 
-    The environments know where their episodes are; nothing is held in variables. Every
-    step is one call into Python, whatever the environments are.
+    The environments know where their episodes are; nothing is held in variables. Where
+    one ends, the next one begins in the same step. Every step is one call into Python,
+    whatever the environments are.
 
     With two batches, `parts` is 2 and the rows of the second follow those of the
     first. Then a call starts the step of one part and waits for that of the other, so
@@ -78,10 +79,12 @@ class InGraphBatchEnv:
       called: `time.monotonic()` when they were called, or None once they returned.
       steps: Number of environment steps begun so far, also while the graph runs.
       training: Whether `simulate` trained when it was called last; none before.
+      current: What the next call of `simulate` goes on with; none if episodes begin.
     """
 
     compiled = False
     training: bool | None = None
+    current: Any = None
 
     def __init__(self, batch_envs: batch_env.Backend | Sequence) -> None:
         single = isinstance(batch_envs, batch_env.Backend)
@@ -99,14 +102,10 @@ class InGraphBatchEnv:
         self._others = [spec for spec in leaves if spec.dtype != np.float32]
         self._width = batch_env.row_width(leaves)
         self._action_specs = spaces.spec(self.action_space)
-        length = len(self)
-        self._observation = [spec.zeros(length) for spec in leaves]
-        self._latest: list[batch_env.Results | None] = [None] * self.parts
-        self._over = np.ones(length, bool)
-        self._first = np.zeros(length, bool)
-        self._seeds = np.full(length, -1, np.int64)
-        self._score = np.zeros(length, np.float32)
-        self._length = np.zeros(length, np.float32)
+        self._started = [False] * self.parts
+        self._seeds: np.ndarray | None = None
+        self._score = np.zeros(len(self), np.float32)
+        self._length = np.zeros(len(self), np.float32)
         self.error = self.called = None
         self.steps = 0
 
@@ -128,16 +127,16 @@ class InGraphBatchEnv:
 
         Takes effect in `begin`; not to be called in a graph.
         """
-        self._over[:] = True
+        self.current = None
         if seeds is not None:
-            self._seeds[:] = seeds
+            self._seeds = np.array(seeds)
 
-    def begin(self, reset: bool | tf.Tensor = False) -> Step:
-        """Begin episodes in rows that have none, or in all; other episodes go on."""
+    def begin(self) -> Step:
+        """Begin episodes in all rows."""
         leaves = spaces.flatten(self._specs)
         *observation, first = tf.numpy_function(
             self._begin,
-            [reset],
+            [],
             [spec.dtype for spec in leaves] + [tf.bool],
         )
         shaped = [
@@ -151,7 +150,6 @@ class InGraphBatchEnv:
         self,
         step: Step,
         action: Any,
-        more: bool | tf.Tensor = True,
         start: int | tf.Tensor = 0,
         finish: int | tf.Tensor = 0,
     ) -> tuple[Outcome, Step]:
@@ -160,7 +158,6 @@ class InGraphBatchEnv:
         Args:
           step: What the actions belong to; nothing happens before it is known.
           action: Structure `[n, ...]` of the action space.
-          more: Begin new episodes where they end. Otherwise, `begin` does it.
           start: Part that takes the actions; -1 for none.
           finish: Part to wait for; -1 for none, then zeros are returned.
 
@@ -170,7 +167,7 @@ class InGraphBatchEnv:
         dtypes = [tf.float32, *(x.dtype for _ in range(2) for x in self._others)]
         leaves = tf.nest.flatten(action)
         results = tf.numpy_function(
-            self._simulate, [start, finish, more, step.first, *leaves], dtypes
+            self._simulate, [start, finish, step.first, *leaves], dtypes
         )
         numbers, *others = tf.nest.flatten(results)  # One alone is no list eagerly.
         numbers = tf.ensure_shape(numbers, [self._size, self._width])
@@ -212,35 +209,24 @@ class InGraphBatchEnv:
                 shaped.append(tf.reshape(next(parts), shape))
         return spaces.unflatten(self._specs, shaped)
 
-    def _begin(self, reset: np.ndarray) -> list[np.ndarray]:
-        """Leaves of the current observation and what rows are new, as arrays."""
-        if reset:
-            self._over[:] = True
-        for part, env in enumerate(self._envs):
-            offset = part * self._size
-            self._store(part)
-            rows = np.flatnonzero(self._over[offset : offset + self._size])
-            if not len(rows):
-                continue
-            seeds = self._seeds[offset + rows]
-            with self._watched():
-                observation = env.reset(rows, None if (seeds < 0).all() else seeds)
-            rows = rows + offset
-            for kept, leaf in zip(
-                self._observation, spaces.flatten(observation), strict=True
-            ):
-                kept[rows] = leaf
-            self._over[rows], self._seeds[rows] = False, -1
-            self._score[rows] = self._length[rows] = 0
-            self._first[rows] = True
-        first, self._first = self._first, np.zeros(len(self), bool)
-        return [*(leaf.copy() for leaf in self._observation), first]
+    def _begin(self) -> list[np.ndarray]:
+        """Leaves of the first observation and what rows are new, as arrays."""
+        parts = []
+        with self._watched():
+            for part in np.flatnonzero(self._started):
+                self._finish(part)  # What the algorithm failed beside.
+            for env, rows in zip(self._envs, self._rows, strict=True):
+                seeds = None if self._seeds is None else self._seeds[rows]
+                parts.append(spaces.flatten(env.reset(seeds=seeds)))
+        self._seeds = None
+        self._score[:] = self._length[:] = 0
+        observation = [np.concatenate(x) for x in zip(*parts, strict=True)]
+        return [*observation, np.ones(len(self), bool)]
 
     def _simulate(
         self,
         start: np.ndarray,
         finish: np.ndarray,
-        more: np.ndarray,
         _: np.ndarray,
         *leaves: np.ndarray,
     ) -> list[np.ndarray]:
@@ -250,14 +236,20 @@ class InGraphBatchEnv:
             if start >= 0:
                 self.steps += self._size
                 action = spaces.unflatten(self._action_specs, list(leaves))
-                self._envs[start].start(action, bool(more))
+                self._envs[start].start(action, restart=True)
+                self._started[start] = True
             if finish < 0:
                 numbers = np.zeros((self._size, self._width), np.float32)
                 others = [spec.zeros(self._size) for spec in self._others]
                 return [numbers, *others, *others]
-            result = self._envs[finish].finish()
+            result = self._finish(finish)
         self._account(int(finish), result)
         return [result.numbers, *result.observation, *result.following]
+
+    def _finish(self, part: int) -> batch_env.Results:
+        """Wait for the step that a part has started."""
+        self._started[part] = False
+        return self._envs[part].finish()
 
     def _account(self, part: int, result: batch_env.Results) -> None:
         """Complete what a step gave by what is known of the episodes."""
@@ -269,21 +261,6 @@ class InGraphBatchEnv:
         numbers[:, batch_env.LENGTH] = length
         if done.any():
             score[done] = length[done] = 0
-        over, first = (False, done) if result.restarted else (done, False)
-        self._over[rows], self._first[rows] = over, first
-        self._latest[part] = result
-
-    def _store(self, part: int) -> None:
-        """Make the last step's observation, of new episodes where they began, current."""
-        result = self._latest[part]
-        if result is None:
-            return
-        leaves = spaces.flatten(self._specs)
-        others = result.observation, result.following
-        _, following = batch_env.unpack(leaves, result.numbers, *others)
-        for kept, leaf in zip(self._observation, following, strict=True):
-            kept[self._rows[part]] = leaf
-        self._latest[part] = None
 
     def _watched(self) -> "_Watched":
         return _Watched(self)

@@ -146,12 +146,6 @@ EVALUATION_STEPS = 100
 """Batch steps between looks at whether an evaluation is complete."""
 
 
-HALVES_STEPS = 64
-"""Batch steps of a call where halves take turns. The first half acts before or after the
-second has learned of the step before, depending on whether a call ends between, so that
-must not depend on the clock."""
-
-
 class Progress:
     """A phase under way.
 
@@ -199,8 +193,7 @@ class Steps(Progress):
         batch_env.discontinue(seeds)
         self._batch_env, self._algorithm = batch_env, algorithm
         self._training = training
-        self._adapt = batch_env.parts == 1
-        self._size = 16 if self._adapt else HALVES_STEPS
+        self._size = 16
         self._steps_before = batch_env.steps
 
     @property
@@ -215,9 +208,9 @@ class Steps(Progress):
             self._batch_env, self._algorithm, steps, self._training
         )
         duration = time.perf_counter() - start
-        if self._adapt and duration < 0.25:
+        if duration < 0.25:
             self._size *= 2
-        elif self._adapt and duration > 1.0:
+        elif duration > 1.0:
             self._size = max(self._size // 2, 1)
         return {name: value.numpy() for name, value in result.items()}
 

@@ -43,7 +43,7 @@ def test_a_sequence_is_a_history_of_frames(kind):
         envs = simulated.batch(*(env(kind, history) for _ in range(2)))
         agent = make(kind, [] if history else SEQUENCE, envs)
         tools.simulate(envs, agent, 40)
-        actions = agent.perform(tf.range(2), tf.constant([*envs.begin(True)][0]), False)
+        actions = agent.perform(tf.range(2), tf.constant([*envs.begin()][0]), False)
         results.append(
             [agent.acting(), agent.memory.persistent, agent.metrics, actions]
         )

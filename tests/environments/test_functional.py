@@ -181,6 +181,8 @@ def test_episodes_of_compiled_batches():
     for steps in (5, 1, 6):
         tools.simulate(env, agent, steps)
     ends = np.minimum(np.arange(6) + 1, 4)
+    begun = [call.agent_indices for call in agent.calls if "begin" in call.name]
+    assert begun == [np.flatnonzero(step % ends == 0).tolist() for step in range(12)]
     experience = [call.arrays for call in agent.calls if call.name == "experience"]
     assert len(experience) == 12
     for step, arrays in enumerate(experience):
@@ -202,6 +204,7 @@ class Tally(algorithm.Algorithm):
         self.begun, self.ended, self.rewards = (
             tf.Variable(tf.zeros([rows])) for _ in range(3)
         )
+        self.steps = tf.Variable(0)
 
     def begin_episodes(self, agent_indices, training=True):
         self._add(self.begun, agent_indices, tf.ones_like(agent_indices, tf.float32))
@@ -211,6 +214,7 @@ class Tally(algorithm.Algorithm):
 
     def experience(self, agent_indices, observation, action, reward, *_):
         self._add(self.rewards, agent_indices, reward)
+        self.steps.assign_add(1)
 
     def end_episodes(self, agent_indices):
         self._add(self.ended, agent_indices, tf.ones_like(agent_indices, tf.float32))
@@ -236,6 +240,24 @@ def test_program_equals_the_graph():
     np.testing.assert_array_equal(tallies[0], tallies[1])
     ends = np.minimum(np.arange(6) + 1, 4)
     np.testing.assert_array_equal(tallies[0][1], 1038 // ends + 3 // ends)
+
+
+@pytest.mark.parametrize("every", [3, 1026])
+def test_pauses_change_nothing(every):
+    """Not even those at ends of episodes, or behind the end of a program."""
+    tallies, steps = [], 2 * every
+    for pausing in (False, True):
+        env, agent = compiled.Compiled(Counter(), 6), Tally(6)
+        if pausing:
+            agent.paused = lambda agent=agent: agent.steps % every == 0
+        for length in [every] * 2 if pausing else [steps]:
+            before = env.steps
+            result = tools.simulate(env, agent, steps)
+            assert env.steps - before == 6 * length
+            assert result["done"].shape == (steps, 6)
+            assert not result["done"].numpy()[length:].any()
+        tallies.append([v.numpy() for v in (agent.begun, agent.ended, agent.rewards)])
+    np.testing.assert_array_equal(*tallies)
 
 
 @pytest.mark.parametrize("name", ["CartPole", "GridWorld"])

@@ -86,9 +86,10 @@ def test_new_rows_begin_episodes():
     step = envs.begin()
     assert column(step.observation) == [0, 0, 0]
     assert step.first.numpy().tolist() == [True] * 3
+    assert [env.lengths for env in made] == [[0]] * 3
     step = envs.begin()
-    assert step.first.numpy().tolist() == [False] * 3
-    assert [len(env.lengths) for env in made] == [1] * 3
+    assert column(step.observation) == [1000, 1000, 1000]
+    assert step.first.numpy().tolist() == [True] * 3
 
 
 def test_stepping_before_the_beginning_raises():
@@ -125,27 +126,6 @@ def test_truncation_is_no_termination():
     assert outcome.done.numpy().all()
 
 
-def test_without_more_steps_nothing_is_reset_before_it_is_needed():
-    made, envs = make(2, durations=(1, 9))
-    step = envs.begin()
-    outcome, step = envs.simulate(step, tf.zeros([2, 1]), more=False)
-    assert outcome.done.numpy().tolist() == [True, True]
-    assert column(step.observation) == [1, 1]
-    assert [len(env.lengths) for env in made] == [1, 1]
-    step = envs.begin()
-    assert column(step.observation) == [1000, 1000]
-    assert step.first.numpy().tolist() == [True, True]
-
-
-def test_episodes_that_began_on_the_way_are_known_to_the_next_beginning():
-    made, envs = make(2, durations=(1, 9))
-    envs.simulate(envs.begin(), tf.zeros([2, 1]))
-    step = envs.begin()
-    assert column(step.observation) == [1000, 1000]
-    assert step.first.numpy().tolist() == [True, True]
-    assert [len(env.lengths) for env in made] == [2, 2]
-
-
 def test_only_rows_whose_episode_ends_are_restarted():
     made = [mocks.MockEnvironment(durations=(d,)) for d in (1, 3)]
     envs = tools.InGraphBatchEnv(tools.BatchEnv(made, blocking=True))
@@ -161,7 +141,6 @@ def test_seeds_are_used_by_the_next_beginning_only():
     envs.discontinue(np.array([7, 0, 2**40]))
     envs.begin()
     envs.begin()
-    envs.begin(reset=True)
     assert [env.seeds for env in made] == [[7, None], [0, None], [2**40, None]]
 
 

@@ -1,12 +1,22 @@
 """Phases, their seeds, what they report, and resuming."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from agents import tools
-from agents.tools import algorithm, checkpoint, loop, mock_algorithm, mocks
+from agents.environments import compiled, functional
+from agents.tools import (
+    algorithm,
+    checkpoint,
+    loop,
+    mock_algorithm,
+    mocks,
+    simulation,
+)
 
 
 class Seeded(mocks.MockEnvironment):
@@ -54,8 +64,8 @@ class Learner(algorithm.Algorithm):
         self.running.scatter_nd_update(agent_indices[:, None], zeros)
 
     def perform(self, agent_indices, observation, training=True):
-        self.running.assign_add(observation)
-        action = self.weight * self.running
+        self.running.scatter_nd_add(agent_indices[:, None], observation)
+        action = self.weight * tf.gather(self.running, agent_indices)
         if training:
             action += self.generator.normal(tf.shape(action))
         return tf.clip_by_value(action, -1.0, 1.0)
@@ -355,19 +365,58 @@ def test_means_are_taken_in_double_precision():
     assert loop.summary(scores, [1])["score"] == (1e8 + 1) / 2
 
 
-def test_calls_of_halves_do_not_depend_on_the_clock(monkeypatch):
+class FunctionalNoise(functional.FunctionalEnv):
+    """As `Noise`, of TensorFlow functions; the state is what decides."""
+
+    observation_space, action_space = Noise.observation_space, Noise.action_space
+    max_length = 9
+
+    def initial(self, size, seed):
+        return tf.random.stateless_normal([size, 2], seed)
+
+    def transition(self, state, action, seed):
+        return self.initial(state.shape[0], seed)
+
+    def observation(self, state):
+        return state[:, :1]
+
+    def reward(self, state, action, next_state):
+        return next_state[:, 1] + action[:, 0]
+
+    def terminal(self, state):
+        return state[:, 1] > 1.0
+
+
+def noise_batch(kind):
+    if kind == "compiled":
+        return compiled.Compiled(FunctionalNoise(), 4)
+    parts = [[Noise(), Noise()] for _ in range(2)]
+    parts = parts if kind == "halves" else [sum(parts, [])]
+    return tools.InGraphBatchEnv([tools.BatchEnv(part, True) for part in parts])
+
+
+@pytest.mark.parametrize("kind", ["whole", "halves", "compiled"])
+def test_nothing_but_the_length_of_calls_depends_on_the_clock(monkeypatch, kind):
     """Or runs with equal seeds would differ."""
+    simulate = simulation.simulate
 
-    def sizes(seconds, halves):
-        made = [mocks.MockEnvironment() for _ in range(4)]
-        parts = [made[:2], made[2:]] if halves else [made]
-        batches = [tools.BatchEnv(part, True) for part in parts]
-        envs = tools.InGraphBatchEnv(batches)
-        clock = iter(np.arange(1000) * seconds)
+    def run(seconds):
+        calls = []
+
+        def record(envs, agent, steps, training):
+            calls.append(steps)
+            return simulate(envs, agent, steps, training)
+
+        clock = itertools.count(0.0, seconds)
         monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
-        agent = mock_algorithm.MockAlgorithm(envs.action_space)
-        steps = loop.Steps(envs, agent, np.arange(4), True)
-        return [len(steps.run(1000)["done"]) for _ in range(3)]
+        monkeypatch.setattr(simulation, "simulate", record)
+        agent = Learner(4)
+        runner = loop.Loop(noise_batch(kind), agent, loop.Schedule(400, 200, 8), 5)
+        reports = [(x.phase, x.step, x.metrics) for x in finished(runner.run())]
+        weights = agent.weight.numpy(), agent.generator.state.numpy().tolist()
+        return calls, (reports, weights)
 
-    assert sizes(0.01, True) == sizes(5.0, True)
-    assert sizes(0.01, False) != sizes(5.0, False)
+    (fast, expected), (slow, found) = run(0.01), run(5.0)
+    assert fast[:2] == [16, 32]
+    assert slow[:3] == [16, 8, 4]
+    assert found == expected

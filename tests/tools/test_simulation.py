@@ -124,7 +124,7 @@ def test_durations_that_change_from_episode_to_episode():
     assert ends.tolist() == [1, 2, 5, 7, 8]
     assert result["length"].numpy()[ends, 0].tolist() == [2, 1, 3, 2, 1]
     assert result["score"].numpy()[ends, 0].tolist() == [3, 1, 6, 3, 1]
-    assert env.lengths == [2, 1, 3, 2, 1]  # No reset before it is needed.
+    assert env.lengths == [2, 1, 3, 2, 1, 0]  # The next one begins in the same step.
 
 
 @pytest.mark.usefixtures("_mode")
@@ -179,7 +179,7 @@ def test_forced_reset_begins_all_rows_and_ends_none():
     for arrays in transitions(agent):
         before, after = (arrays[k] for k in ("observation", "next_observation"))
         np.testing.assert_array_equal(decode(before)[0], decode(after)[0])
-    assert [env.lengths for env in made] == [[2, 1, 2], [3, 2]]
+    assert [env.lengths for env in made] == [[2, 1, 2, 0], [3, 2]]
     # Scores are those of the new episode, without what was abandoned.
     assert result["done"].numpy().tolist() == [[False, False], [True, False]]
     assert result["score"].numpy().tolist() == [[0, 0], [3, 0]]
@@ -249,24 +249,25 @@ def test_reset_comes_before_the_step_of_an_algorithm_that_ignores_observations(
     for _ in range(5):  # A wrong order raises in the environment.
         tools.simulate(envs, agent, 20, training)
     assert [env.lengths for env in made] == [
-        [1] * 100,
-        [2] * 50,
+        [1] * 100 + [0],
+        [2] * 50 + [0],
         [3] * 33 + [1],
-        [4] * 25,
+        [4] * 25 + [0],
     ]
 
 
 def test_one_call_into_python_per_step_and_one_at_the_beginning():
     envs, agent = mock_batch(), Ignorant()
-    graph = simulation._graph.get_concrete_function(
-        envs, agent, tf.constant(1), True, tf.constant(False)
-    ).graph.as_graph_def()
-    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-    calls = [node.op for node in nodes if "PyFunc" in node.op]
-    # TensorFlow keeps a second copy of the branches it lowers, so count names.
-    names = {node.attr["token"].s for node in nodes if "PyFunc" in node.op}
-    assert calls
-    assert len(names) == 2
+    step = envs.begin()
+    for function, *arguments in (
+        (simulation._begin, envs, agent, True),
+        (simulation._graph, envs, agent, tf.constant(1), True, step),
+    ):
+        graph = function.get_concrete_function(*arguments).graph.as_graph_def()
+        nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+        # TensorFlow keeps a second copy of the branches it lowers, so count names.
+        names = {node.attr["token"].s for node in nodes if "PyFunc" in node.op}
+        assert len(names) == 1
 
 
 class BrokenError(Exception):
@@ -408,7 +409,10 @@ def test_halves_see_what_the_whole_batch_sees(training, parts):
     for name, value in whole.items():
         joined = np.concatenate([result[name] for result in results])
         np.testing.assert_array_equal(joined, value)
-    assert by_row(agent, 4) == by_row(whole_agent, 4)
+    calls, arrays = by_row(whole_agent, 4)
+    for row in (0, 1):  # At the end of every call, the first half has acted already.
+        calls[row] += ["begin_episodes", "perform"]
+    assert by_row(agent, 4) == (calls, arrays)
     for one in (agent, whole_agent):
         names = ("begin_episodes", "perform")
         told = [(x.name, x.training) for x in one.calls if x.name in names]
@@ -416,9 +420,11 @@ def test_halves_see_what_the_whole_batch_sees(training, parts):
 
 
 @pytest.mark.usefixtures("_mode")
-def test_halves_act_one_after_the_other():
+@pytest.mark.parametrize("parts", [(2,), (1, 1)])
+def test_halves_act_one_after_the_other(parts):
     made, envs, agent = mock_halves((2, 2, 2, 2))
-    tools.simulate(envs, agent, 2)
+    for steps in parts:
+        tools.simulate(envs, agent, steps)
     first, second = [0, 1], [2, 3]
     assert names_and_rows(agent) == [
         ("begin_episodes", first),
@@ -431,6 +437,8 @@ def test_halves_act_one_after_the_other():
         ("perform", second),
         ("experience", first),
         ("end_episodes", first),
+        ("begin_episodes", first),
+        ("perform", first),
         ("experience", second),
         ("end_episodes", second),
     ]
@@ -445,7 +453,7 @@ def test_halves_reset_by_force():
     result = tools.simulate(envs, agent, 2, reset=True)
     assert result["done"].numpy().tolist() == [[False] * 4, [True, False] * 2]
     assert result["score"].numpy()[1].tolist() == [3, 0, 3, 0]
-    assert [env.lengths for env in made] == [[2, 1, 2], [3, 2]] * 2
+    assert [env.lengths for env in made] == [[2, 1, 2, 0], [3, 2]] * 2
 
 
 def test_error_in_one_half_keeps_its_type_and_the_run_can_go_on():
@@ -459,6 +467,43 @@ def test_error_in_one_half_keeps_its_type_and_the_run_can_go_on():
     agent.clear()
     result = tools.simulate(envs, agent, 4, reset=True)
     assert result["done"].numpy()[:, 3].tolist() == [False, False, True, False]
+
+
+class Strict(tools.BatchEnv):
+    """Must not be asked for anything else while it steps, as environments elsewhere."""
+
+    stepping = False
+
+    def _start(self, restart):
+        self.stepping = True
+
+    def _finish(self, restart):
+        self.stepping = False
+        return super()._finish(restart)
+
+    def _reset(self, rows, seeds):
+        assert not self.stepping
+        super()._reset(rows, seeds)
+
+
+def test_where_an_algorithm_fails_while_a_half_steps_all_episodes_begin_anew():
+    class Failing(Ignorant):
+        limit = tf.Variable(3.0, trainable=False)
+
+        def perform(self, agent_indices, observation, training=True):
+            return tf.zeros([2, 1])
+
+        def experience(self, agent_indices, observation, action, reward, *_):
+            tf.debugging.assert_less(reward, self.limit, "Too much reward.")
+
+    made = [mocks.MockEnvironment(durations=(9,)) for _ in range(4)]
+    envs = tools.InGraphBatchEnv([Strict(made[:2], True), Strict(made[2:], True, 2)])
+    agent = Failing()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Too much reward"):
+        tools.simulate(envs, agent, 10)
+    agent.limit.assign(10.0)
+    result = tools.simulate(envs, agent, 9)
+    assert result["length"].numpy()[8].tolist() == [9] * 4
 
 
 def test_halves_are_traced_once():
