@@ -112,7 +112,8 @@ def _begin(batch_env: Any, algorithm: Any, training: bool) -> Any:
         tf.nest.map_structure(lambda x, part=part: x[part], step)
         for part in (slice(size), slice(size, None))
     )
-    return first.observation, _act(algorithm, tf.range(size), first, training), second
+    action = _act(batch_env, algorithm, tf.range(size), first, training)
+    return first.observation, action, second
 
 
 @tf.function(autograph=False)

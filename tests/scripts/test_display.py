@@ -11,7 +11,7 @@ def test_notes_are_shown_here_and_nowhere_else(tmp_path, capsys, caplog):
         with display.Display(tmp_path, config, quiet):
             capsys.readouterr()
             logging.getLogger("agents.memories").info("a note")
-        assert capsys.readouterr().out == "" if quiet else "a note\n"
+        assert capsys.readouterr().out == ("" if quiet else "a note\n")
     assert caplog.records == []
     logging.getLogger("agents.memories").warning("afterwards")
     assert [record.message for record in caplog.records] == ["afterwards"]
