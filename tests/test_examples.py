@@ -112,7 +112,7 @@ def test_agent_serves_other_processes(serve, tmp_path):
     clients = [play(address, agent, 3) for agent in (0, 1)]
     steps = 0
     for client in clients:
-        output, errors = client.communicate(timeout=120)
+        output, errors = client.communicate(timeout=300)
         assert client.returncode == 0, errors
         returns = re.findall(r"episode \d+: return (\d+)", output)
         assert len(returns) == 3
@@ -121,7 +121,7 @@ def test_agent_serves_other_processes(serve, tmp_path):
     assert "error: agent_indices must be from 0 to 1" in wrong.communicate()[1]
     assert wrong.returncode == 1
     server.send_signal(signal.SIGINT)
-    output, errors = server.communicate(timeout=60)
+    output, errors = server.communicate(timeout=300)
     assert server.returncode == 0, errors
     assert "after 6 episodes" in output
     agent = agents.Agent.load(tmp_path / "agent")
@@ -152,16 +152,16 @@ def test_clients_that_die_cost_one_row_until_the_next_start(serve, tmp_path):
     assert json.load(connection.getresponse()) in (0, 1)
     connection.close()
     again, other = play(address, 0, 1), play(address, 1, 1)
-    assert "error: agent 0 has acted already" in again.communicate(timeout=120)[1]
-    steps = [int(other.communicate(timeout=120)[0].split()[-1])]
+    assert "error: agent 0 has acted already" in again.communicate(timeout=300)[1]
+    steps = [int(other.communicate(timeout=300)[0].split()[-1])]
     server.send_signal(signal.SIGTERM)
-    assert "after 1 episodes" in server.communicate(timeout=60)[0]
+    assert "after 1 episodes" in server.communicate(timeout=300)[0]
     server, address = serve()
-    output, errors = play(address, 0, 1).communicate(timeout=120)
+    output, errors = play(address, 0, 1).communicate(timeout=300)
     assert not errors
     steps.append(int(output.split()[-1]))
     server.send_signal(signal.SIGTERM)
-    server.communicate(timeout=60)
+    server.communicate(timeout=300)
     assert server.returncode == 0
     agent = agents.Agent.load(tmp_path / "agent")
     assert int(agent.algorithm.steps) == sum(steps)

@@ -176,10 +176,10 @@ def test_import_is_fast_and_light():
     heavy = {"tensorflow", "keras", "gymnasium", "mujoco", "numpy", "matplotlib"}
     assert loaded("agents", heavy) == set()
     program = (
-        "import time; start = time.perf_counter(); import agents; "
-        "print(time.perf_counter() - start)"
+        "import time; start = time.process_time(); import agents; "
+        "print(time.process_time() - start)"
     )
-    assert min(float(run(program)) for _ in range(5)) < 0.2
+    assert float(run(program)) < 0.2
 
 
 @pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)

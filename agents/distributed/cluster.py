@@ -114,7 +114,7 @@ def free_cpus(wanted: int = 0) -> int:
     """
     import ray
 
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + TIMEOUT
     while True:
         free = int(ray.available_resources().get("CPU", 0))
         if free >= wanted or time.monotonic() > deadline:

@@ -6,14 +6,13 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import gymnasium
 import psutil
 import pytest
 
-from agents.distributed import cluster, workers
+from agents.distributed import cluster, phase, workers
 from agents.scripts import train
 
 QUICK = ("algorithm.jit=false", "train.eval_episodes=0", "environment.backend=serial")
@@ -30,10 +29,16 @@ def pids(executor):
 @pytest.mark.parametrize(
     "name", [pytest.param("debug", marks=pytest.mark.slow), "cartpole_impala"]
 )
-def test_killed_worker_is_replaced(execute, name):
+def test_killed_worker_is_replaced(execute, name, monkeypatch):
     executor = execute(name, *QUICK, "train.eval_every=100000", num_workers=2)
-    victim = pids(executor)[1]
-    threading.Timer(1.0, os.kill, [victim, signal.SIGKILL]).start()
+    victim, arrive = pids(executor)[1], phase.Phase.arrive
+
+    def kill(self, chunk):
+        monkeypatch.undo()
+        os.kill(victim, signal.SIGKILL)
+        arrive(self, chunk)
+
+    monkeypatch.setattr(phase.Phase, "arrive", kill)
     (report,) = executor.run(20_000)
     assert report.metrics["worker_restarts"] == 1
     assert report.metrics["episodes"] > 100
@@ -152,7 +157,7 @@ def start(logdir, *arguments, until="checkpoints/step-*"):
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while set(logdir.glob(f"1-debug/{until}")) <= before:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -166,7 +171,7 @@ def test_interrupt_saves_and_the_run_goes_on(tmp_path):
     for _ in range(2):
         process = start(tmp_path)
         os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=300)
         assert (process.returncode, errors) == (130, b"")
         assert b"Saved. To go on, repeat the command" in output
         rows = (tmp_path / "1-debug/metrics.jsonl").read_text().splitlines()
@@ -182,13 +187,14 @@ def test_second_interrupt_stops_at_once(tmp_path):
     endless = "train.eval_every=10000000"
     process = start(tmp_path, "--set", endless, until="timing.jsonl")
     children = psutil.Process(process.pid).children(recursive=True)
-    for _ in range(2):
-        os.killpg(process.pid, signal.SIGINT)
-        time.sleep(1)
-    output, errors = process.communicate(timeout=30)
+    os.killpg(process.pid, signal.SIGINT)
+    while b"Stopping when this phase is over" not in process.stdout.readline():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (130, b"")
     assert b"Stopped at once." in output
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert [x for x in alive if "Actor" in x.name() and x.status() != "zombie"] == []
 
 
