@@ -4,6 +4,7 @@ Every mistake is a `ConfigError` of one line that says what to do.
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import difflib
 import importlib
@@ -11,14 +12,31 @@ import inspect
 import pathlib
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from agents.tools import schedules
+from agents.tools import files, schedules
 
 
 class ConfigError(ValueError):
     """A mistake in a config, in one line."""
+
+
+class NotImportedError(ConfigError):
+    """Something that a config names, where nothing may be imported."""
+
+
+_importing = contextvars.ContextVar("_importing", default=True)
+
+
+@contextlib.contextmanager
+def without_imports() -> Iterator[None]:
+    """Configs are read here without the code that they name, so less is checked."""
+    token = _importing.set(False)
+    try:
+        yield
+    finally:
+        _importing.reset(token)
 
 
 def did_you_mean(
@@ -48,7 +66,12 @@ def declaration(value: Any, what: str = "it") -> dict:
 
 
 def find(path: str) -> Any:
-    """Class or function at an import path `module:name`; raises ConfigError."""
+    """Class or function at an import path `module:name`; raises ConfigError.
+
+    Where nothing may be imported that is a NotImportedError.
+    """
+    if not _importing.get():
+        raise NotImportedError(f"{path!r} is not imported here.")
     module, _, name = path.partition(":")
     try:
         found = importlib.import_module(module)
@@ -260,7 +283,7 @@ def parse(text: str, name: str) -> Any:
     from ruamel import yaml
 
     try:
-        return yaml.YAML(typ="safe", pure=True).load(text)
+        return to_dict(yaml.YAML(typ="safe", pure=True).load(text))
     except yaml.constructor.ConstructorError as error:
         tag = str(error.problem).split("\n")[0]
         raise ConfigError(
@@ -271,6 +294,20 @@ def parse(text: str, name: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         raise ConfigError(f"{name} is not valid YAML{line}: {problem}.") from error
+    except (ValueError, RecursionError) as error:  # Impossible dates; endless nesting.
+        raise ConfigError(f"{name} is not valid YAML: {error}.") from error
+
+
+def require_name(name: str, what: str) -> None:
+    """Raise ConfigError unless a text can be part of the name of a directory.
+
+    So what is named by it stays in the directory where it belongs.
+    """
+    if "/" in name or name in (".", "..") or not name.isprintable():
+        raise ConfigError(
+            f"{what} is {name!r}, but directories are named by it; use plain text "
+            "without '/'."
+        )
 
 
 def load(filename: str | pathlib.Path) -> Any:
@@ -282,6 +319,14 @@ def load(filename: str | pathlib.Path) -> Any:
     return parse(text, str(filename))
 
 
+def load_mapping(filename: str | pathlib.Path) -> dict:
+    """Content of a YAML file that is a mapping of config keys."""
+    values = load(filename)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{filename} is not a mapping of config keys.")
+    return values
+
+
 def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
     """Write a config as a YAML file that `load` and `build` read back."""
     from ruamel import yaml
@@ -289,9 +334,12 @@ def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
     writer = yaml.YAML(typ="safe", pure=True)
     writer.default_flow_style = None
     writer.sort_base_mapping_type_on_output = False
-    if isinstance(target, str | pathlib.Path):
-        target = pathlib.Path(target)
-    writer.dump(to_dict(config), target)
+    values = to_dict(config)
+    if not isinstance(target, str | pathlib.Path):
+        writer.dump(values, target)
+        return
+    with files.whole(target) as partial:
+        writer.dump(values, partial)
 
 
 def differences(old: dict, new: dict, path: str = "") -> list[str]:

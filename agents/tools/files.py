@@ -1,0 +1,162 @@
+"""Files that are whole or as they were, and directories that one process works in."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import shutil
+import socket
+from collections.abc import Iterator
+from typing import BinaryIO
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of full disks, and of limits of their use."""
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
+"""Errors of file systems that have no locks."""
+LOCK = "lock"
+"""File in a directory that is locked by the process that works there."""
+
+
+class WriteError(RuntimeError):
+    """A file that cannot be written, in one line that says how much room it needs."""
+
+
+class InUseError(ValueError):
+    """A directory that another process works in, in one line."""
+
+
+def write_error(path: pathlib.Path, error: Exception, needs: str) -> WriteError:
+    """Error for a file or directory that cannot be written.
+
+    Args:
+      path: Of what cannot be written.
+      error: Of the operating system, or of TensorFlow, which repeats that.
+      needs: Room that it needs.
+    """
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+    else:
+        line = str(error).split("\n")[0]
+        reason = line.rpartition("; ")[2].partition(" [Op:")[0]
+    free = size(shutil.disk_usage(path.parent).free)
+    return WriteError(
+        f"cannot write {path}: {reason}; it needs {needs}, and {free} are free."
+    )
+
+
+def size(num_bytes: int) -> str:
+    """Number of bytes in words."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:.1f} {unit}"
+    return f"{num_bytes} bytes"
+
+
+@contextlib.contextmanager
+def whole(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
+    """Give a path to write to, which takes the place of a file at the end.
+
+    Whatever happens meanwhile, the file is whole, or what it was before.
+
+    Raises:
+      WriteError: if there is no room for it.
+    """
+    path = pathlib.Path(path)
+    target = pathlib.Path(os.path.realpath(path))
+    special = target.exists() and not target.is_file()  # Devices are not replaced.
+    partial = target if special else target.with_name(f".{target.name}")
+    try:
+        yield partial
+        if not special:
+            flush(partial)
+            partial.replace(target)
+            flush(target.parent)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        written = partial.stat().st_size if partial.exists() else 0
+        needs = f"more than {size(written)}" if written else "more"
+        raise write_error(path, error, needs) from error
+    finally:
+        if not special:
+            partial.unlink(missing_ok=True)
+
+
+def write(path: str | pathlib.Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with whole(path) as partial:
+        partial.write_bytes(text.encode())
+
+
+def flush(path: pathlib.Path) -> None:
+    """Make sure that a file or directory is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cut(path: pathlib.Path, end: int | None = None) -> int:
+    """Leave the whole lines within the first `end` bytes of a file; returns their size.
+
+    Without an end, all of its whole lines.
+    """
+    size_ = path.read_bytes()[:end].rfind(b"\n") + 1
+    os.truncate(path, size_)
+    return size_
+
+
+@contextlib.contextmanager
+def alone(directory: str | pathlib.Path, wait: bool = False) -> Iterator[None]:
+    """Keep other processes that ask for the same away from a directory.
+
+    The kernel holds the lock for this process, and drops it when the process ends in
+    whatever way, so a file that is left behind locks nothing; what is in it only tells
+    others whom they wait for. Network file systems pass the lock on to other machines;
+    those without locks keep nobody away.
+
+    Args:
+      directory: Where the file `lock` is meanwhile.
+      wait: Until others have finished.
+
+    Raises:
+      InUseError: if another process is there and we do not wait.
+    """
+    path = pathlib.Path(directory) / LOCK
+    with contextlib.ExitStack() as stack:
+        file = None
+        while file is None or not _is_at(file, path):  # Its last owner removes it.
+            file = stack.enter_context(path.open("a+b", buffering=0))
+            _lock(file, directory, wait)
+        with contextlib.suppress(OSError):  # Full disks can be locked, too.
+            file.truncate(0)
+            file.write(f"pid {os.getpid()} on {socket.gethostname()}".encode())
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO, directory: str | pathlib.Path, wait: bool) -> None:
+    """Take a lock, if the file system has any; raises InUseError."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError as error:
+        file.seek(0)
+        owner = file.read(100).decode(errors="replace").strip()
+        owner = f" ({owner})" if owner else ""
+        text = f"another process works on {directory}{owner}"
+        raise InUseError(text) from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+
+
+def _is_at(file: BinaryIO, path: pathlib.Path) -> bool:
+    """Whether an open file is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

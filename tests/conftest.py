@@ -1,0 +1,22 @@
+"""What tests of all parts share."""
+
+import contextlib
+import resource
+
+import pytest
+
+
+@pytest.fixture
+def full_disk():
+    """Let no file become longer than so many bytes, which fails as a full disk does."""
+
+    @contextlib.contextmanager
+    def limited(num_bytes):
+        old = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, old[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+    return limited
