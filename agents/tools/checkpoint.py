@@ -5,17 +5,28 @@ import json
 import os
 import pathlib
 import shutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from agents.tools import files
+
 MEMORY = "memory"
 """Name of what only training needs; it is in files of its own."""
 
 BLOCK_BYTES = 1 << 22
 """Variables that are larger are saved in files of this size."""
+
+
+SUMS = "sha1sums"
+"""File of a checkpoint that says what its JSON files hold, for `sha1sum --check` too."""
+
+
+PAGE = 4096
+"""Bytes by which files take room."""
 
 
 class CheckpointError(ValueError):
@@ -27,7 +38,7 @@ class Checkpoints:
 
     Each holds the variables of the trackables and `state.json`. It is written under
     another name, flushed to disk and then renamed, so that a process killed at any
-    moment leaves the last complete one readable.
+    moment leaves the last complete one readable. Others may read them meanwhile.
 
     Trackables are a mapping with mappings, lists and tuples in it. A Keras layer there
     stands for all its variables. A `tf.Variable` there that is larger than
@@ -50,27 +61,28 @@ class Checkpoints:
         return sorted(self._paths())
 
     def save(self, step: int, trackables: dict[str, Any], state: dict) -> str:
-        """Write a checkpoint and delete those that are too old; returns its name."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Write a checkpoint and delete those that are too old; returns its name.
+
+        Raises:
+          WriteError: if it cannot be written; those that are there stay.
+        """
+        if not self.directory.exists():
+            self.directory.mkdir(parents=True)
+            files.flush(self.directory.parent)
         self._sweep()
         name = f"step-{step:012d}"
         path, partial = self.directory / name, self.directory / f".writing-{name}"
         newest = max(self._paths().items(), default=(None, partial))[1]
-        partial.mkdir()
-        files, large = _separate(trackables)
-        for file, variables in files.items():
-            tf.train.Checkpoint(**variables).write(str(partial / file))
-        blocks = {key: _write(large[key], partial, newest) for key in large}
-        (partial / "blocks.json").write_text(json.dumps(blocks))
-        (partial / "state.json").write_text(json.dumps(state))
-        for file in partial.iterdir():
-            if file.stat().st_nlink < 2:  # The others are on disk already.
-                _flush(file)
-        _flush(partial)
+        try:
+            _save(partial, trackables, state, newest)
+        except (OSError, tf.errors.OpError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            needs = files.size(_num_new_bytes(trackables, newest))
+            raise files.write_error(path, error, needs) from error
         if path.exists():
             path.rename(self.directory / f".replaced-{name}")
         partial.rename(path)
-        _flush(self.directory)
+        files.flush(self.directory)
         paths = self._paths()
         for old in self.names()[: -self.keep]:
             paths[old].rename(self.directory / f".deleting-{old}")
@@ -86,8 +98,37 @@ class Checkpoints:
         of it is read.
 
         Raises:
-          CheckpointError: if it does not exist or does not fit the trackables.
+          CheckpointError: if it does not exist, is damaged, or does not fit the
+            trackables.
         """
+        return self._read(lambda path: _restore(path, trackables, memory), name)
+
+    def state(self, name: str | None = None) -> dict:
+        """State in a checkpoint, by default the newest, without the rest.
+
+        Raises:
+          CheckpointError: if it does not exist or is damaged.
+        """
+        return self._read(lambda path: _json(path, "state.json"), name)
+
+    def _read(self, function: Callable[[pathlib.Path], Any], name: str | None) -> Any:
+        """Result for the path of a checkpoint, even if another process replaces it."""
+        while True:
+            path = self._find(name)
+            before, problem = _identity(path), None
+            try:
+                result = function(path)
+            except CheckpointError as error:
+                problem = error
+            except OSError as error:
+                problem = CheckpointError(f"cannot read checkpoint {path}: {error}.")
+            if before and before == _identity(path):
+                if problem:
+                    raise problem
+                return result
+
+    def _find(self, name: str | None) -> pathlib.Path:
+        """Where a checkpoint is, by default the newest; raises CheckpointError."""
         paths = self._paths()
         if not paths:
             raise CheckpointError(f"no checkpoint in {self.directory}.")
@@ -97,17 +138,7 @@ class Checkpoints:
                 f"no checkpoint {name!r} in {self.directory}; "
                 f"there are {', '.join(sorted(paths))}."
             )
-        path = paths[name]
-        try:
-            _restore(path, trackables, memory)
-            return json.loads((path / "state.json").read_text())
-        except CheckpointError:
-            raise
-        except (*_UNREADABLE, tf.errors.OpError) as error:
-            reason = str(error).strip().split("\n")[0].partition(". Showing")[0]
-            raise CheckpointError(
-                f"checkpoint {path} does not fit this config: {reason}"
-            ) from error
+        return paths[name]
 
     def _paths(self) -> dict[str, pathlib.Path]:
         """Complete checkpoints by name; replaced ones until the new one is there."""
@@ -123,8 +154,54 @@ class Checkpoints:
                 shutil.rmtree(path)
 
 
-# What TensorFlow and the parser of JSON raise for damaged files, besides OpError.
-_UNREADABLE = (OSError, ValueError, AssertionError, LookupError)
+def _save(
+    path: pathlib.Path, trackables: dict[str, Any], state: dict, newest: pathlib.Path
+) -> None:
+    """Write a checkpoint into a new directory, all of it on disk."""
+    path.mkdir()
+    small, large = _separate(trackables)
+    for file, variables in small.items():
+        tf.train.Checkpoint(**variables).write(str(path / file))
+    blocks = {key: _write(large[key], path, newest) for key in large}
+    sums = ""
+    for file, value in {"blocks.json": blocks, "state.json": state}.items():
+        text = json.dumps(value)
+        (path / file).write_text(text)
+        sums += f"{_digest(text.encode())}  {file}\n"
+    (path / SUMS).write_text(sums)
+    for file in path.iterdir():
+        if file.stat().st_nlink < 2:  # The others are on disk already.
+            files.flush(file)
+    files.flush(path)
+
+
+def _num_new_bytes(trackables: dict[str, Any], newest: pathlib.Path) -> int:
+    """Room that a checkpoint takes, apart from blocks that the newest one has."""
+    small, large = _separate(trackables)
+    directory = "ram://checkpoint"  # Of TensorFlow, to see how long the files are.
+    tf.io.gfile.makedirs(directory)
+    for file, variables in small.items():
+        tf.train.Checkpoint(**variables).write(f"{directory}/{file}")
+    names = tf.io.gfile.listdir(directory)
+    sizes = [tf.io.gfile.stat(f"{directory}/{name}").length for name in names]
+    tf.io.gfile.rmtree(directory)
+    blocks = {
+        name: block.nbytes
+        for variable in large.values()
+        for name, block in _blocks(variable)
+        if not (newest / name).exists()
+    }
+    sizes += [*blocks.values(), 1, 1, 1, 1]  # Besides, JSON files and the directory.
+    return sum(-(-size // PAGE) * PAGE for size in sizes)
+
+
+def _identity(path: pathlib.Path) -> Any:
+    """Value that changes when another directory takes the place of this one."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def _separate(trackables: dict[str, Any]) -> tuple[dict[str, dict], dict[str, Any]]:
@@ -170,20 +247,26 @@ def _write(
     variable: tf.Variable, directory: pathlib.Path, newest: pathlib.Path
 ) -> dict[str, Any]:
     """Save a large variable; returns what `blocks.json` says of it."""
+    names = []
+    for name, block in _blocks(variable):
+        names.append(name)
+        file = directory / name
+        if not (file.exists() or _link(newest / name, file, block.nbytes)):
+            with file.open("xb") as opened:  # Never through a link.
+                opened.write(block)
+    return {"type": _type(variable), "blocks": names}
+
+
+def _blocks(variable: tf.Variable) -> Iterator[tuple[str, np.ndarray]]:
+    """Names of files, and bytes of a large variable to write there."""
     # Without a copy, which `read_value` makes where parts were assigned. Nor may the
     # value be kept, or the next one to assign a part would make it.
     value = variable.read_value_no_copy()
     length = value.shape[0]
     rows = max(length * BLOCK_BYTES // _num_bytes(variable), 1)
-    names = []
     for start in range(0, length, rows):
         block = value[start : start + rows].numpy().reshape(-1).view(np.uint8)
-        names.append(f"{_digest(block)}.block")
-        file = directory / names[-1]
-        if not (file.exists() or _link(newest / file.name, file, block.nbytes)):
-            with file.open("xb") as opened:  # Never through a link.
-                opened.write(block)
-    return {"type": _type(variable), "blocks": names}
+        yield f"{_digest(block)}.block", block
 
 
 def _link(source: pathlib.Path, target: pathlib.Path, size: int) -> bool:
@@ -197,16 +280,16 @@ def _link(source: pathlib.Path, target: pathlib.Path, size: int) -> bool:
     return True
 
 
-def _digest(block: np.ndarray) -> str:
+def _digest(block: np.ndarray | bytes) -> str:
     return hashlib.sha1(block, usedforsecurity=False).hexdigest()
 
 
-def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> None:
-    """Load what `save` made of trackables; raises if anything is left over."""
-    files, large = _separate(trackables)
-    saved = json.loads((path / "blocks.json").read_text())
+def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> dict:
+    """Load what `_save` made of trackables; returns the state."""
+    state, saved = _json(path, "state.json"), _json(path, "blocks.json")
+    small, large = _separate(trackables)
     if not memory:
-        del files[MEMORY]
+        del small[MEMORY]
         large, saved = (
             {key: x[key] for key in x if key.partition("/")[0] != MEMORY}
             for x in (large, saved)
@@ -215,18 +298,44 @@ def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> No
         there = saved[key]["type"] if key in saved else "small or missing"
         here = _type(large[key]) if key in large else "small or missing"
         if there != here:
-            raise ValueError(f"{key} is {there} there, but {here} here.")
-    for file, variables in files.items():
-        tf.train.Checkpoint(**variables).read(str(path / file)).assert_consumed()
+            raise _misfit(path, f"{key} is {there} there, but {here} here.")
+    for file, variables in small.items():
+        try:
+            status = tf.train.Checkpoint(**variables).read(str(path / file))
+            status.assert_consumed()
+        except _UNREADABLE as error:
+            if not _is_whole(path / file):
+                raise _damage(path, f"{file}.*") from error
+            reason = str(error).strip().split("\n")[0].partition(". Showing")[0]
+            raise _misfit(path, reason) from error
     for key, variable in large.items():
-        _read(variable, path, saved[key]["blocks"])
+        _load(variable, path, saved[key]["blocks"])
+    return state
 
 
-def _read(variable: tf.Variable, directory: pathlib.Path, names: list[str]) -> None:
+def _is_whole(prefix: pathlib.Path) -> bool:
+    """Whether the files of a checkpoint of TensorFlow's can be read at all."""
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except _UNREADABLE:
+        return False
+    return True
+
+
+# What TensorFlow raises for files that are damaged, or do not fit.
+_UNREADABLE = (ValueError, AssertionError, LookupError, tf.errors.OpError)
+
+
+def _load(variable: tf.Variable, directory: pathlib.Path, names: list[str]) -> None:
     """Load a large variable block by block, in place."""
     start = 0
     for name in names:
-        value = _read_block(directory / name).view(variable.dtype.as_numpy_dtype)
+        block = _bytes(directory / name)
+        if f"{_digest(block)}.block" != name:
+            raise _damage(directory, name)
+        value = block.view(variable.dtype.as_numpy_dtype)
         value = value.reshape([-1, *variable.shape[1:]])
         rows = tf.range(start, start + len(value))
         variable.scatter_update(tf.IndexedSlices(value, rows))
@@ -235,24 +344,28 @@ def _read(variable: tf.Variable, directory: pathlib.Path, names: list[str]) -> N
     variable.read_value_no_copy()
 
 
-def _read_block(file: pathlib.Path) -> np.ndarray:
-    """Bytes of a block, which must be those that were saved."""
+def _json(directory: pathlib.Path, name: str) -> dict:
+    """Content of a file of a checkpoint, which must be what was saved."""
+    content, sums = (_bytes(directory / x).tobytes() for x in (name, SUMS))
+    if f"{_digest(content)}  {name}".encode() not in sums.splitlines():
+        raise _damage(directory, name)
+    return json.loads(content)
+
+
+def _bytes(file: pathlib.Path) -> np.ndarray:
+    """Bytes of a file, none if it is missing."""
     try:
-        block = np.fromfile(file, np.uint8)
+        return np.fromfile(file, np.uint8)
     except FileNotFoundError:
-        block = np.zeros([0], np.uint8)
-    if file.stem != _digest(block):
-        raise CheckpointError(
-            f"checkpoint {file.parent} is damaged: {file.name} is missing or has "
-            "changed; delete the checkpoint to go on from the one before."
-        )
-    return block
+        return np.zeros([0], np.uint8)
 
 
-def _flush(path: pathlib.Path) -> None:
-    """Make sure that a file or directory is on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _damage(path: pathlib.Path, name: str) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {path} is damaged: {name} is missing or has changed; delete the "
+        "checkpoint to go on from the one before."
+    )
+
+
+def _misfit(path: pathlib.Path, reason: str) -> CheckpointError:
+    return CheckpointError(f"checkpoint {path} does not fit this config: {reason}")

@@ -1,9 +1,11 @@
 """Checkpoints that are whole or not there, whatever happens while writing."""
 
+import errno
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from agents.tools import checkpoint
+from agents.tools import checkpoint, files
 
 ENVIRONMENT = {
     **os.environ,
@@ -177,6 +179,7 @@ def test_network_of_another_shape_is_refused_in_one_line(tmp_path):
     [
         "state.json",
         "blocks.json",
+        "sha1sums",
         "variables.index",
         "variables.data-00000-of-00001",
         "memory.index",
@@ -185,9 +188,66 @@ def test_network_of_another_shape_is_refused_in_one_line(tmp_path):
 @pytest.mark.parametrize("missing", [True, False])
 def test_damaged_checkpoints_are_refused_in_one_line(tmp_path, file, missing):
     checkpoints = checkpoint.Checkpoints(tmp_path)
-    file = tmp_path / save(checkpoints, 1, 1) / file
-    damage(file, missing)
-    one_line(checkpoints.restore, trackables())
+    path = tmp_path / save(checkpoints, 1, 1)
+    damage(path / file, missing)
+    text = one_line(checkpoints.restore, trackables())
+    assert text.startswith(f"checkpoint {path} is damaged: ")
+    assert text.endswith("delete the checkpoint to go on from the one before.")
+
+
+@pytest.mark.parametrize("file", ["state.json", "blocks.json"])
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"value": 2}', "\xff"])
+def test_other_json_is_refused_in_one_line(tmp_path, file, content):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    path = tmp_path / save(checkpoints, 1, 1)
+    (path / file).write_text(content, encoding="latin-1")
+    text = one_line(checkpoints.restore, trackables())
+    assert f"{path} is damaged: {file} is missing or has changed" in text
+
+
+def test_checkpoint_that_is_no_directory(tmp_path):
+    (tmp_path / "step-000000000001").touch()
+    text = one_line(checkpoint.Checkpoints(tmp_path).restore, trackables())
+    assert text.startswith(f"cannot read checkpoint {tmp_path / 'step-000000000001'}: ")
+
+
+def test_sums_are_those_of_the_usual_tool(tmp_path):
+    path = tmp_path / save(checkpoint.Checkpoints(tmp_path), 1, 1)
+    command = ["sha1sum", "--check", "--strict", "sha1sums"]
+    output = subprocess.run(command, cwd=path, capture_output=True, check=True).stdout
+    assert output == b"blocks.json: OK\nstate.json: OK\n"
+
+
+def test_state_is_read_alone(tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    path = tmp_path / save(checkpoints, 1, 7)
+    save(checkpoints, 2, 8)
+    for file in (*path.glob("*.block"), *path.glob("variables.*")):
+        file.unlink()
+    assert checkpoints.state(path.name) == {"value": 7}
+    assert checkpoints.state() == {"value": 8}
+    assert "no checkpoint 'x'" in one_line(checkpoints.state, "x")
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["same", "next"])
+@pytest.mark.parametrize("damaged", [True, False])
+def test_checkpoint_that_is_replaced_while_it_is_read(
+    tmp_path, monkeypatch, step, damaged
+):
+    """What is read is all of one checkpoint, though a run goes on beside."""
+    checkpoints = checkpoint.Checkpoints(tmp_path, keep=1)
+    save(checkpoints, 1, 1)
+    original, others = checkpoint._json, []
+
+    def replace(path, name):
+        if not others:
+            others.append(save(checkpoint.Checkpoints(tmp_path, keep=1), step, 2))
+            if not damaged:
+                return {"value": 1} if name == "state.json" else original(path, name)
+        return original(path, name)
+
+    monkeypatch.setattr(checkpoint, "_json", replace)
+    assert load(tmp_path) == 2
 
 
 def damage(file, missing):
@@ -244,6 +304,75 @@ def test_crash_at_any_point_leaves_the_last_complete_checkpoint(
         assert load(directory) == 3
         assert len(list(directory.iterdir())) == 1
     assert points > 5
+
+
+# Full disks.
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_full_disk_is_one_line_that_says_how_much_is_needed(
+    tmp_path, monkeypatch, full_disk, large
+):
+    """Which is what the checkpoint takes on disk when there is room."""
+    monkeypatch.setattr(checkpoint, "BLOCK_BYTES", 1 << (12 if large else 30))
+
+    def create(value):
+        table = tf.range(100)[:, tf.newaxis] // 8 * [[value] * 512]
+        variables = [tf.Variable(value) for _ in range(40)]
+        return {"memory": {"table": tf.Variable(table)}, "more": variables}
+
+    checkpoints = checkpoint.Checkpoints(tmp_path)
+    checkpoints.save(1, create(0), {})
+    with full_disk(3000), pytest.raises(files.WriteError) as error:
+        checkpoints.save(2, create(1), {})
+    text = str(error.value)
+    path = tmp_path / "step-000000000002"
+    assert text.startswith(f"cannot write {path}: File too large; it needs ")
+    assert text.endswith(" are free.")
+    assert "\n" not in text
+    assert [x.name for x in tmp_path.iterdir()] == ["step-000000000001"]
+    restored = create(7)
+    checkpoints.restore(restored)
+    assert not restored["memory"]["table"].numpy().any()
+    checkpoints.save(2, create(1), {})
+    new = [path, *(x for x in path.iterdir() if x.stat().st_nlink < 2)]
+    taken = sum(x.stat().st_blocks for x in new) * 512
+    needed = float(re.search(r"needs ([\d.]+) kB", text)[1]) * 1000
+    assert taken - 100 < needed < taken + 4 * 4096
+
+
+@pytest.mark.parametrize("name", ["mkdir", "link", "fsync", "rename", "rmdir"])
+def test_error_at_any_point_leaves_the_last_complete_checkpoint(
+    tmp_path, monkeypatch, name
+):
+    original, points, remaining = getattr(os, name), 0, None
+
+    def wrapper(*args, **kwargs):
+        nonlocal remaining
+        if remaining is not None:
+            remaining -= 1
+            if remaining < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(os, name, wrapper)
+    while True:
+        directory = tmp_path / str(points)
+        checkpoints = checkpoint.Checkpoints(directory, keep=1)
+        save(checkpoints, 7, 1)
+        remaining = points
+        try:
+            save(checkpoints, 8, 2)
+            break
+        except (OSError, files.WriteError):
+            points += 1
+        finally:
+            remaining = None
+        assert load(directory) in (1, 2)
+        save(checkpoints, 8, 3)
+        assert load(directory) == 3
+        assert len(list(directory.iterdir())) == 1
+    assert points or name == "link"  # Without links, blocks are copied.
 
 
 # Large variables.
