@@ -1,31 +1,54 @@
 """Where reports go: JSON lines always, TensorBoard, optionally Weights & Biases."""
 
 import json
+import logging
+import os
 import pathlib
 from typing import Any
 
-from agents.tools import config
+from agents.tools import config, files
+
+_NOTES = logging.getLogger(__name__)
 
 
 class JsonLines:
-    """A file of one JSON object per line, flushed line by line."""
+    """A file of one JSON object per line, each of which is there as a whole."""
 
     def __init__(self, filename: str | pathlib.Path, offset: int = 0) -> None:
-        """Continue behind `offset` bytes; what is there beyond is cut off."""
-        path = pathlib.Path(filename)
-        path.touch()
-        self._file = path.open("r+", encoding="utf-8")
-        self._file.truncate(min(offset, path.stat().st_size))
-        self._file.seek(0, 2)
+        """Continue behind `offset` bytes; what is there beyond is cut off.
+
+        If there are not as many bytes of whole lines, a warning is logged.
+        """
+        self._path = pathlib.Path(filename)
+        if not self._path.exists():
+            self._path.touch()
+            files.flush(self._path.parent)
+        self._size = files.cut(self._path, offset)
+        if self._size < offset:
+            _NOTES.warning(
+                "%s has lost reports: it goes on behind its first %d bytes instead of "
+                "%d, which are not there or end within a line.",
+                *(self._path, self._size, offset),
+            )
+        self._file = self._path.open("ab", buffering=0)
 
     def write(self, values: dict[str, Any]) -> None:
-        """Append one object."""
-        self._file.write(json.dumps(values) + "\n")
-        self._file.flush()
+        """Append one object; raises WriteError, and appends nothing, if it cannot."""
+        line = f"{json.dumps(values)}\n".encode()
+        rest = line
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self._file.truncate(self._size)
+            needs = files.size(len(line))
+            raise files.write_error(self._path, error, needs) from error
+        self._size += len(line)
 
     def offset(self) -> int:
-        """Bytes written so far."""
-        return self._file.tell()
+        """Bytes written so far, all of which are on disk then."""
+        os.fsync(self._file.fileno())
+        return self._size
 
     def close(self) -> None:
         """Close the file."""
@@ -40,16 +63,19 @@ class TensorBoard:
         self._writers = {}
 
     def write(self, phase: str, step: int, scalars: dict[str, float]) -> None:
-        """Write scalars of one report."""
+        """Write scalars of one report; raises WriteError if it cannot."""
         import tensorflow as tf
 
-        if phase not in self._writers:
-            directory = str(self._logdir / phase)
-            self._writers[phase] = tf.summary.create_file_writer(directory)
-        with self._writers[phase].as_default(step):
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value)
-        self._writers[phase].flush()
+        directory = self._logdir / phase
+        try:
+            if phase not in self._writers:
+                self._writers[phase] = tf.summary.create_file_writer(str(directory))
+            with self._writers[phase].as_default(step):
+                for name, value in scalars.items():
+                    tf.summary.scalar(name, value)
+            self._writers[phase].flush()
+        except tf.errors.OpError as error:
+            raise files.write_error(directory, error, "a few kB") from error
 
     def close(self) -> None:
         """Close all event files."""

@@ -1,12 +1,13 @@
 """Files that reports are written to."""
 
 import json
+import os
 import pathlib
 import sys
 
 import pytest
 
-from agents.tools import config, writers
+from agents.tools import config, files, writers
 
 
 def read(path):
@@ -71,6 +72,75 @@ def test_file_that_is_shorter_than_the_offset_gets_no_zeros(tmp_path):
     writer.write({"step": 2})
     writer.close()
     assert read(path) == [{"step": 1}, {"step": 2}]
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        ('{"step": 1}\n', 1),  # Lines are missing.
+        ('{"step": 1}\n{"st', 1),  # The end of a line is.
+        ('{"step": 1}\n{"step": 2, "more": 5}\n', 1),  # It was changed.
+        ("", 0),
+    ],
+)
+def test_lost_reports_are_said_and_no_line_is_glued(tmp_path, caplog, content, kept):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(content)
+    writer = writers.JsonLines(path, 24)
+    writer.write({"step": 3})
+    writer.close()
+    assert read(path) == [{"step": 1}][:kept] + [{"step": 3}]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        f"{path} has lost reports: it goes on behind its first {12 * kept} bytes "
+        "instead of 24, which are not there or end within a line."
+    )
+
+
+def test_nothing_is_said_where_nothing_is_lost(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    writers.JsonLines(path, 24).close()
+    assert read(path) == [{"step": 1}, {"step": 2}]
+    assert not caplog.records
+
+
+def test_full_disk_is_one_line_and_leaves_whole_ones(tmp_path, full_disk):
+    path = tmp_path / "metrics.jsonl"
+    writer = writers.JsonLines(path)
+    writer.write({"step": 1})
+    with full_disk(20), pytest.raises(files.WriteError) as error:
+        writer.write({"step": 2})
+    text = f"cannot write {path}: File too large; it needs 12 bytes, and "
+    assert str(error.value).startswith(text)
+    assert read(path) == [{"step": 1}]
+    writer.write({"step": 3})
+    assert writer.offset() == path.stat().st_size
+    writer.close()
+    assert read(path) == [{"step": 1}, {"step": 3}]
+
+
+def test_offset_counts_what_is_on_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda x: synced.append(os.fstat(x).st_size))
+    writer = writers.JsonLines(tmp_path / "metrics.jsonl")
+    synced.clear()
+    for _ in range(2):
+        writer.write({"step": 1})
+        assert writer.offset() == synced[-1]
+    writer.close()
+    assert synced == [12, 24]
+
+
+def test_event_files_on_a_full_disk_are_one_line(tmp_path):
+    (tmp_path / "train").touch()  # Where they would have to be.
+    with pytest.raises(files.WriteError) as error:
+        writers.TensorBoard(tmp_path).write("train", 1, {"score": 1.0})
+    text = f"cannot write {tmp_path / 'train'}: "
+    assert str(error.value).startswith(text)
+    assert "it needs a few kB, and " in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_scalars_stand_at_environment_steps_in_one_directory_per_phase(tmp_path):
