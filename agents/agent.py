@@ -1,8 +1,8 @@
 """An agent that your own program drives: `act`, `observe`."""
 
 import dataclasses
+import io
 import pathlib
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +13,15 @@ import tensorflow as tf
 from agents.environments import make
 from agents.scripts import configs, experiment, export
 from agents.tools import algorithm as algorithm_
-from agents.tools import calls, checkpoint, recordings, simulation, spaces
+from agents.tools import (
+    calls,
+    checkpoint,
+    files,
+    recordings,
+    simulation,
+    space_codec,
+    spaces,
+)
 from agents.tools import config as config_
 from agents.tools import leaves as leaves_
 from agents.tools import rows as rows_
@@ -294,32 +302,55 @@ class Agent:
     def save(self, directory: str | pathlib.Path) -> None:
         """Write all that `load` needs into a directory, in place of what was saved there.
 
-        Running episodes are not saved.
+        Running episodes are not saved. A process that ends meanwhile leaves what was
+        saved before; other processes that save there wait.
+
+        Raises:
+          AgentError: if checkpoints of something else are there, or a space of a class
+            of your own cannot be pickled.
+          WriteError: if there is no room; what was saved before stays.
         """
         directory = pathlib.Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        config_.dump(config_.to_dict(self.config), directory / "config.yaml")
+        text = io.StringIO()
+        config_.dump(self.config, text)
         both = self.observation_space, self.action_space
-        (directory / "spaces.pickle").write_bytes(pickle.dumps(both))
+        try:
+            state = {
+                "config": text.getvalue(),
+                "spaces": [*map(space_codec.encode, both)],
+            }
+        except space_codec.SpaceCodecError as error:
+            raise AgentError(str(error)) from error
+        directory.mkdir(parents=True, exist_ok=True)
         checkpoints = checkpoint.Checkpoints(directory / "checkpoints", keep=1)
-        number = sum(int(x.rpartition("-")[2]) + 1 for x in checkpoints.names()[-1:])
-        checkpoints.save(number, self.algorithm.persistent(), {})
+        with files.alone(directory, wait=True):
+            number = 0
+            if checkpoints.names():
+                _saved(checkpoints)
+                number = int(checkpoints.names()[-1].rpartition("-")[2]) + 1
+            checkpoints.save(number, self.algorithm.persistent(), state)
 
     @classmethod
-    def load(cls, directory: str | pathlib.Path) -> "Agent":
-        """Agent as it was saved; only load what you trust, since spaces are pickled.
+    def load(cls, directory: str | pathlib.Path, allow_pickle: bool = False) -> "Agent":
+        """Agent as it was saved.
+
+        Only load what you trust: its config may name code of yours, which is imported.
+
+        Args:
+          directory: Given to `save`.
+          allow_pickle: Read spaces of classes that are not Gymnasium's, too.
 
         Raises:
           AgentError: if none was saved there, or by another version.
         """
-        directory = pathlib.Path(directory)
+        checkpoints = checkpoint.Checkpoints(pathlib.Path(directory) / "checkpoints")
         try:
-            config = _config(str(directory / "config.yaml"))
-            found = pickle.loads((directory / "spaces.pickle").read_bytes())
+            state = _saved(checkpoints)
+            config = _config(config_.parse(state["config"], "its config"))
+            found = [space_codec.decode(x, allow_pickle) for x in state["spaces"]]
             agent = cls(config, *found)
-            checkpoints = checkpoint.Checkpoints(directory / "checkpoints")
             checkpoints.restore(agent.algorithm.persistent())
-        except (OSError, ValueError, pickle.UnpicklingError) as error:
+        except (OSError, ValueError) as error:
             raise AgentError(
                 f"no agent can be loaded from {directory}: {error}"
             ) from None
@@ -507,6 +538,17 @@ def _config(source: Any) -> experiment.Config:
     source = {"name": "agent", "train": {}, **source}
     source["environment"] = {"id": "none", **(source.get("environment") or {})}
     return experiment.resolve(experiment.complete(source))
+
+
+def _saved(checkpoints: checkpoint.Checkpoints) -> dict[str, Any]:
+    """State that `Agent.save` has written; raises AgentError for any other."""
+    try:
+        state = checkpoints.state()
+    except checkpoint.CheckpointError as error:
+        raise AgentError(str(error)) from error
+    if state.keys() != {"config", "spaces"}:
+        raise AgentError(f"{checkpoints.directory} is not that of an agent.")
+    return state
 
 
 def _column(value: Any, name: str, rows: int, dtype: Any) -> np.ndarray:

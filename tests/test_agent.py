@@ -1,6 +1,7 @@
 """Agents that are driven from outside by act and observe."""
 
 import collections
+import pickle
 
 import gymnasium
 import numpy as np
@@ -12,6 +13,7 @@ from agents import agent as agent_
 from agents import tools
 from agents.environments import make
 from agents.scripts import configs, runs
+from agents.tools import checkpoint, files
 from agents.tools import config as config_
 
 QUICK = ("algorithm.jit=false", "algorithm.network={layers: [16]}")
@@ -392,6 +394,97 @@ def test_what_is_saved_replaces_what_was_saved(cartpole, tmp_path):
     assert loaded.num_agents == 1
     for ours, theirs in zip(loaded.get_weights(), other.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+class OwnBox(gs.Box):
+    """A class that is not Gymnasium's."""
+
+
+@pytest.fixture
+def forbid_pickle(monkeypatch):
+    """Make it an error to read what is pickled."""
+
+    def fail(*_, **__):
+        raise AssertionError("It is pickled.")
+
+    monkeypatch.setattr(pickle, "loads", fail)
+    monkeypatch.setattr(pickle, "load", fail)
+
+
+@pytest.mark.usefixtures("forbid_pickle")
+def test_spaces_of_gymnasium_are_loaded_without_pickle(tmp_path):
+    observation = gs.Dict(
+        image=gs.Box(0, 255, (4, 4, 1), np.uint8),
+        speed=gs.Box(
+            np.array([-np.inf, 0.1]), np.array([3.0, np.inf]), dtype=np.float64
+        ),
+        parts=gs.Tuple([gs.MultiDiscrete([3, 2]), gs.MultiBinary(2)]),
+    )
+    action = gs.Tuple([gs.Discrete(3, start=-1), gs.Box(-1, 2, (2,))])
+    config = {"type": "a2c", "jit": False, "network": {"layers": [4]}}
+    agent_.Agent.create(config, observation, action).save(tmp_path)
+    loaded = agent_.Agent.load(tmp_path)
+    assert loaded.action_space == action
+    assert loaded.observation_space == observation
+    speed = loaded.observation_space["speed"]
+    for ours, theirs in ((speed.low, [-np.inf, 0.1]), (speed.high, [3.0, np.inf])):
+        assert ours.dtype == np.float64
+        np.testing.assert_array_equal(ours, theirs)
+    assert action.contains(loaded.act(observation.sample()))
+
+
+def test_spaces_of_other_classes_are_pickled_and_need_permission(tmp_path):
+    config = {"type": "dqn", "jit": False, "network": {"layers": [4]}}
+    agent_.Agent.create(config, OwnBox(-1, 2, (3,)), gs.Discrete(2)).save(tmp_path)
+    with pytest.raises(agent_.AgentError) as error:
+        agent_.Agent.load(tmp_path)
+    assert str(error.value).startswith(f"no agent can be loaded from {tmp_path}: ")
+    assert "OwnBox is pickled" in str(error.value)
+    assert "give allow_pickle=True if you trust it" in str(error.value)
+    assert "\n" not in str(error.value)
+    loaded = agent_.Agent.load(tmp_path, allow_pickle=True)
+    assert type(loaded.observation_space) is OwnBox
+
+
+def test_damaged_agents_are_refused_in_one_line(cartpole, tmp_path):
+    cartpole.save(tmp_path)
+    found = sorted(x for x in tmp_path.rglob("*") if x.is_file())
+    assert len(found) > 5
+    for path in found:
+        content = path.read_bytes()
+        for damaged in (None, b"", content[: len(content) // 2], b"\xff{" + content):
+            path.unlink()
+            if damaged is not None:
+                path.write_bytes(damaged)
+            with pytest.raises(agent_.AgentError) as error:
+                agent_.Agent.load(tmp_path)
+            assert str(error.value).startswith(
+                f"no agent can be loaded from {tmp_path}"
+            )
+            assert "\n" not in str(error.value)
+            path.write_bytes(content)
+    agent_.Agent.load(tmp_path)
+
+
+def test_agents_are_not_saved_where_something_else_is(cartpole, tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path / "checkpoints")
+    name = checkpoints.save(7, {"x": tf.Variable(1)}, {"step": 7})
+    for function in (cartpole.save, agent_.Agent.load):
+        with pytest.raises(agent_.AgentError, match="checkpoints is not that of an ag"):
+            function(tmp_path)
+    assert checkpoints.names() == [name]
+
+
+def test_full_disk_leaves_the_agent_that_was_saved(cartpole, tmp_path, full_disk):
+    cartpole.save(tmp_path)
+    message = r"needs \d.* MB, and .* are free"
+    with full_disk(2000), pytest.raises(files.WriteError, match=message):
+        cartpole.save(tmp_path)
+    loaded = agent_.Agent.load(tmp_path)
+    for ours, theirs in zip(loaded.get_weights(), cartpole.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    cartpole.save(tmp_path)
+    assert [x.name for x in tmp_path.iterdir()] == ["checkpoints"]
 
 
 def test_one_row_may_be_abandoned(cartpole):
