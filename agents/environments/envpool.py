@@ -63,7 +63,8 @@ class EnvPool(batch_env.Backend):
         self._env.close()
 
     def _start(self, restart: bool):
-        self._env.send(self._actions(), self._everyone)
+        actions = batch_env.actions(self.action_space, self._arrays.action)
+        self._env.send(actions, self._everyone)
 
     def _finish(self, restart: bool) -> dict:
         observation, reward, terminated, truncated, info = self._env.recv()

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from agents.environments import workers
-from agents.tools import processes
+from agents.tools import channels, processes
 
 _MUJOCO_HINT = (
     "MuJoCo draws without a display through EGL (Debian package libegl1) or OSMesa "
@@ -141,6 +141,7 @@ def batch(
     rows: int,
     episodes: int,
     timeout: float | None = 60.0,
+    start_timeout: float | None = 120.0,
 ) -> workers.Workers:
     """Environments, one per process, that film so many episodes together.
 
@@ -150,17 +151,18 @@ def batch(
       rows: Number of environments; each films its first episodes.
       episodes: Number of videos.
       timeout: Seconds that a step may take.
+      start_timeout: Seconds that the construction of one of them may take.
 
     Raises:
       RenderError: if the environment cannot be drawn here.
       EnvProcessError: if an environment fails.
     """
-    variables = _find_variables(constructor)
+    variables = _find_variables(constructor, start_timeout)
     shares = [range(row, episodes, rows) for row in range(rows)]
     constructors = [
         _Constructor(constructor, variables, str(directory), share) for share in shares
     ]
-    return workers.Workers(constructors, rows, timeout)
+    return workers.Workers(constructors, rows, timeout, start_timeout)
 
 
 def clean(directory: str | pathlib.Path) -> None:
@@ -179,7 +181,9 @@ def frame(env: gymnasium.Env) -> np.ndarray:
     return image[..., :3].astype(np.uint8)
 
 
-def _find_variables(constructor: Callable[[], gymnasium.Env]) -> dict[str, str]:
+def _find_variables(
+    constructor: Callable[[], gymnasium.Env], timeout: float | None
+) -> dict[str, str]:
     """Variables of the process in which an environment can be drawn.
 
     Every attempt is made by a process of its own: graphics libraries cannot be
@@ -187,7 +191,7 @@ def _find_variables(constructor: Callable[[], gymnasium.Env]) -> dict[str, str]:
     """
     failures = []
     for variables in _candidates():
-        failure, uses_mujoco = _attempt(constructor, variables)
+        failure, uses_mujoco = _attempt(constructor, variables, timeout)
         if failure is None:
             return variables
         backend = {**os.environ, **variables}.get("MUJOCO_GL", "display")
@@ -212,11 +216,13 @@ def _candidates() -> list[dict[str, str]]:
 
 
 def _attempt(
-    constructor: Callable[[], gymnasium.Env], variables: dict[str, str]
+    constructor: Callable[[], gymnasium.Env],
+    variables: dict[str, str],
+    timeout: float | None,
 ) -> tuple[str | None, bool]:
     """Why an environment cannot be drawn, or None, and whether it uses MuJoCo."""
     worker = processes.Worker(
-        _draw, constructor, variables, name=lambda: "Drawing", timeout=60
+        _draw, constructor, variables, name=lambda: "Drawing", timeout=timeout
     )
     try:
         return worker.receive()[1]
@@ -227,7 +233,7 @@ def _attempt(
 
 
 def _draw(
-    channel: processes.Channel,
+    channel: channels.Channel,
     stack: Any,
     constructor: Callable[[], gymnasium.Env],
     variables: dict[str, str],
@@ -245,4 +251,4 @@ def _draw(
         failure = str(error)
     except Exception as error:
         failure = " ".join(f"{type(error).__name__}: {error}".split())
-    channel.send(processes.RESULT, (failure, "mujoco" in sys.modules))
+    channel.send(channels.RESULT, (failure, "mujoco" in sys.modules))

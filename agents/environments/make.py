@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from agents.environments import envpool, serial, vector, workers
-from agents.tools import batch_env, spaces, wrappers
+from agents.tools import batch_env, limits, processes, spaces, wrappers
 
 BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool", "compiled")
 
@@ -82,6 +82,24 @@ class Constructor:
         return env
 
 
+@dataclasses.dataclass(frozen=True)
+class VectorConstructor:
+    """Picklable function of `num_envs` that makes a vector environment.
+
+    Attributes:
+      id: Specification in the registry, or a function.
+      kwargs: Arguments of the environment, or of the function.
+    """
+
+    id: gymnasium.envs.registration.EnvSpec | Callable[..., Any]
+    kwargs: dict[str, Any]
+
+    def __call__(self, num_envs: int) -> gymnasium.vector.VectorEnv:
+        if callable(self.id):
+            return self.id(num_envs=num_envs, **self.kwargs)
+        return gymnasium.make_vec(self.id, num_envs=num_envs, **self.kwargs)
+
+
 def constructor(
     id: str | Callable[..., Any],
     max_length: int | None = None,
@@ -120,6 +138,7 @@ def batch(
     max_length: int | None = None,
     kwargs: dict[str, Any] | None = None,
     timeout: float | None = 60.0,
+    start_timeout: float | None = 120.0,
 ) -> batch_env.Backend:
     """Batch of environments of the same kind.
 
@@ -130,10 +149,13 @@ def batch(
       num_workers: Number of workers, by default one per CPU.
       max_length: Limit as for `constructor`.
       kwargs: Arguments of each environment as for `constructor`.
-      timeout: Seconds that a step may take if it is made in another process.
+      timeout: Seconds that a step or reset may take; none where it is made in the
+        process of the caller.
+      start_timeout: Seconds that the construction of one of them may take; as above.
     """
+    timeouts = timeout, start_timeout
     return _batches(
-        id, num_agents, backend, num_workers, max_length, kwargs, timeout, 1
+        id, num_agents, backend, num_workers, max_length, kwargs, timeouts, 1
     )[0]
 
 
@@ -145,13 +167,15 @@ def halves(
     max_length: int | None = None,
     kwargs: dict[str, Any] | None = None,
     timeout: float | None = 60.0,
+    start_timeout: float | None = 120.0,
 ) -> list[batch_env.Backend]:
     """Two batches of half the agents each; arguments as for `batch`.
 
     While one of them steps, the caller can compute the actions of the other one.
     """
+    timeouts = timeout, start_timeout
     return _batches(
-        id, num_agents, backend, num_workers, max_length, kwargs, timeout, 2
+        id, num_agents, backend, num_workers, max_length, kwargs, timeouts, 2
     )
 
 
@@ -178,8 +202,17 @@ def describe(
     max_length: int | None = None,
     kwargs: dict[str, Any] | None = None,
     backend: str = "auto",
+    start_timeout: float | None = None,
 ) -> Description:
     """Spaces and limit of an environment, from one that is made here and closed.
+
+    Those of backend vector are made in a process of their own.
+
+    Args:
+      id, max_length, kwargs: As for `constructor`.
+      backend: As for `choose`.
+      start_timeout: Seconds that the construction may take. There is no limit for
+        backend serial, whose environments may be debugged.
 
     Raises:
       EnvironmentNotFound: for unknown names.
@@ -188,30 +221,41 @@ def describe(
       ConstructorError: if the environment cannot be constructed.
     """
     backend = choose(id, backend)
+    waits = backend in ("serial", "vector")
+    try:
+        with limits.interrupted(None if waits else start_timeout):
+            env, limit = _one(id, max_length, kwargs, backend, start_timeout)
+            found = env.observation_space, env.action_space
+    except (EnvironmentNotFound, BackendError, spaces.UnsupportedSpaceError):
+        raise
+    except processes.EnvError as error:
+        raise ConstructorError(
+            f"Cannot construct environment {id!r}: {error}"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise ConstructorError(
+            f"Cannot construct environment {id!r}: {processes.summary(error)}\n\n"
+            f"{traceback.format_exc()}"
+        ) from error
+    if backend != "compiled":
+        limits.close([env.close])
+    return Description(*found, limit)
+
+
+def _one(id, max_length, kwargs, backend, start_timeout) -> tuple[Any, int | None]:
+    """One environment, or a batch of one, and its limit."""
     if backend == "compiled":
         from agents.environments import compiled
 
         env = functional(id, kwargs)
         compiled.check(env)
-        found = env.observation_space, env.action_space
-        return Description(*found, max_length or env.max_length)
-    try:
-        if backend in ("vector", "envpool"):
-            (env,) = _batches(id, 1, backend, 1, max_length, kwargs, None, 1)
-            limit = max_length or env.max_length
-        else:
-            env = constructor(id, max_length, kwargs)()
-            limit = _limit(env)
-    except (EnvironmentNotFound, BackendError, spaces.UnsupportedSpaceError):
-        raise
-    except Exception as error:
-        raise ConstructorError(
-            f"Cannot construct environment {id!r}: {error}\n\n{traceback.format_exc()}"
-        ) from error
-    try:
-        return Description(env.observation_space, env.action_space, limit)
-    finally:
-        env.close()
+        return env, max_length or env.max_length
+    if backend in ("vector", "envpool"):
+        timeouts = start_timeout, start_timeout
+        (env,) = _batches(id, 1, backend, 1, max_length, kwargs, timeouts, 1)
+        return env, max_length or env.max_length
+    env = constructor(id, max_length, kwargs)()
+    return env, _limit(env)
 
 
 def functional(id: str | Callable[..., Any], kwargs: dict[str, Any] | None) -> Any:
@@ -258,7 +302,7 @@ def _batches(
     num_workers: int | None,
     max_length: int | None,
     kwargs: dict[str, Any] | None,
-    timeout: float | None,
+    timeouts: tuple[float | None, float | None],
     parts: int,
 ) -> list[batch_env.Backend]:
     """One or two batches with this many agents together."""
@@ -276,19 +320,30 @@ def _batches(
     if backend in ("vector", "envpool"):
         _refuse_mask(backend, kwargs)
     if backend == "envpool":
-        return [_envpool(id, size, num_workers, max_length, kwargs, x) for x in firsts]
+        args = id, size, num_workers, max_length, kwargs
+        return _share_ranges([_envpool(*args, first) for first in firsts])
     if backend == "vector":
-        return [_vector(id, size, max_length, kwargs, first) for first in firsts]
+        args = id, num_agents, max_length, kwargs, timeouts, parts
+        return _share_ranges(_vector(*args))
     make = constructor(id, max_length, kwargs)
     if backend == "workers":
-        args = [make] * num_agents, num_workers, timeout
-        return workers.Workers.halves(*args) if parts == 2 else [workers.Workers(*args)]
+        args = [make] * num_agents, num_workers, *timeouts
+        if parts == 1:
+            return [workers.Workers(*args)]
+        return _share_ranges(workers.Workers.halves(*args))
     if backend == "serial":
-        return [serial.Serial([make] * size, first) for first in firsts]
-    envs = [wrappers.ExternalProcess(make, timeout) for _ in range(num_agents)]
-    return [
-        batch_env.BatchEnv(envs[first : first + size], False, first) for first in firsts
-    ]
+        return _share_ranges([serial.Serial([make] * size, x) for x in firsts])
+    envs = [wrappers.ExternalProcess(make, *timeouts) for _ in range(num_agents)]
+    return _share_ranges(
+        [batch_env.BatchEnv(envs[x : x + size], False, x) for x in firsts]
+    )
+
+
+def _share_ranges(batches: list[batch_env.Backend]) -> list[batch_env.Backend]:
+    """Halves that warn of observations outside of their space once, together."""
+    for batch in batches:
+        batch.ranges = batches[0].ranges
+    return batches
 
 
 def _refuse_mask(backend: str, kwargs: dict[str, Any] | None) -> None:
@@ -300,21 +355,25 @@ def _refuse_mask(backend: str, kwargs: dict[str, Any] | None) -> None:
         )
 
 
-def _vector(id, num_agents, max_length, kwargs, first_row) -> vector.Vector:
-    """Batch that is a vector environment."""
+def _vector(id, num_agents, max_length, kwargs, timeouts, parts) -> list:
+    """Batches that are vector environments."""
     function = id if callable(id) else _attribute(id)
     if function is None:
         _import_package(id)
         if id not in gymnasium.registry:
             raise _not_found(id)
-    env = vector.make(function or id, num_agents, dict(kwargs or {}))
-    if not isinstance(env, gymnasium.vector.VectorEnv):
-        env.close()
+        function = gymnasium.registry[id]
+    make = VectorConstructor(function, dict(kwargs or {}))
+    args = make, num_agents, max_length, *timeouts
+    try:
+        if parts == 2:
+            return vector.Vector.halves(*args)
+        return [vector.Vector(*args)]
+    except vector.NotVectorized:
         raise BackendError(
             f"{id!r} makes no gymnasium.vector.VectorEnv, as backend vector needs; use "
             "backend workers for single environments."
-        )
-    return vector.Vector(env, max_length, first_row)
+        ) from None
 
 
 def _envpool(id, num_agents, num_threads, max_length, kwargs, first_row) -> Any:

@@ -1,20 +1,35 @@
 """Environments in the process of the caller, one after the other."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from agents.tools import batch_env
+from agents.tools import batch_env, limits, processes
 
 
 class Serial(batch_env.BatchEnv):
     """Batch of environments in this process; good for debugging and rendering.
 
+    What they raise comes as `EnvError`, caused by it. There is no limit of time but for
+    `close`.
+
     Args:
       constructors: Functions without arguments that make one environment each.
       first_row: What errors add to rows, where this is a part of a larger batch.
+
+    Raises:
+      processes.EnvError: if an environment cannot be made.
     """
 
     def __init__(self, constructors: Sequence[Callable[[], Any]], first_row: int = 0):
-        super().__init__(
-            [constructor() for constructor in constructors], True, first_row
-        )
+        envs = []
+        try:
+            for constructor in constructors:
+                envs.append(constructor())
+        except (Exception, SystemExit) as error:
+            limits.close([env.close for env in envs])
+            place = f"Environment row {first_row + len(envs)}"
+            raise processes.failure(place, "start", error) from error
+        super().__init__(envs, True, first_row)
+
+    def _fail(self, place: str, command: str, error: Exception) -> NoReturn:
+        raise processes.failure(place, command, error) from error

@@ -1,17 +1,28 @@
 """Environments that are vectorized already, by the interface of Gymnasium."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from agents.tools import batch_env, checks, spaces
+from agents.environments import checked, pool
+from agents.tools import batch_env, channels, checks, spaces
+
+FINALS = 16
+"""Ends of episodes that show whether last observations are overwritten."""
 
 
-class Vector(batch_env.Backend):
+class NotVectorized(TypeError):
+    """What was made is no `gymnasium.vector.VectorEnv`."""
+
+
+class Vector(pool.Batch):
     """Batch that is one `gymnasium.vector.VectorEnv`, in any autoreset mode.
+
+    It has a process of its own, as workers have, with the same limits of time. Those
+    that it starts end with it. The info of a step is empty.
 
     Environments that reset themselves at the end of an episode (`SAME_STEP`) must give
     the true last observation as `info["final_obs"]`. All others are reset here, by
@@ -19,64 +30,140 @@ class Vector(batch_env.Backend):
     action be ignored.
 
     Args:
-      env: The vector environment.
+      constructor: Function of `num_envs` that makes the vector environment; it is
+        pickled by value where necessary.
+      num_envs: Number of rows.
       max_length: Steps after which to truncate episodes, besides its own limit.
-      first_row: What errors add to rows, where this is a part of a larger batch.
+      timeout: Seconds that a step or reset may take; None waits forever.
+      start_timeout: Seconds that the construction may take.
 
     Raises:
+      NotVectorized: if the constructor makes something else.
+      processes.EnvError: if it fails.
       EnvDataError: if what it returns does not fit its spaces, or it resets rows
         that it was not asked to.
     """
 
     def __init__(
-        self, env: VectorEnv, max_length: int | None = None, first_row: int = 0
+        self,
+        constructor: Callable[..., VectorEnv],
+        num_envs: int,
+        max_length: int | None = None,
+        timeout: float | None = 60.0,
+        start_timeout: float | None = 120.0,
     ):
-        self.first_row = first_row
-        self._env = env
-        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._same_step = AutoresetMode(mode) == AutoresetMode.SAME_STEP
-        self._max_length = max_length
-        found = env.single_observation_space, env.single_action_space
-        arrays = batch_env.Arrays.create(*found, env.num_envs)
-        super().__init__(*found, arrays)
-        self._elapsed = np.zeros(len(self), np.int64)
-        self._begun = np.zeros(len(self), bool)  # What `following` is in use for.
+        task = constructor, max_length
+        super().__init__(_launch(task, num_envs, 1, timeout, start_timeout))
+
+    @classmethod
+    def halves(
+        cls,
+        constructor: Callable[..., VectorEnv],
+        num_envs: int,
+        max_length: int | None = None,
+        timeout: float | None = 60.0,
+        start_timeout: float | None = 120.0,
+    ) -> list[pool.Batch]:
+        """Two batches of half the rows, each with a process."""
+        task = constructor, max_length
+        shared = _launch(task, num_envs, 2, timeout, start_timeout)
+        return [pool.Batch(shared, part) for part in range(2)]
 
     @property
     def max_length(self) -> int | None:
         """Steps after which its own limit truncates episodes, if that is known."""
-        spec = getattr(self._env, "spec", None)
-        return getattr(spec, "max_episode_steps", None)
+        return self._pool.besides[0]
 
-    def __getitem__(self, index: int) -> Any:
-        """The vector environment, or the environment of the row if it has such."""
-        envs = getattr(self._env, "envs", None)
-        return envs[index] if envs else self._env
 
-    def close(self):
-        self._env.close()
+def _launch(
+    task: tuple,
+    num_envs: int,
+    parts: int,
+    timeout: float | None,
+    start_timeout: float | None,
+) -> pool.Pool:
+    """Pool with a worker for each part, which may use all threads and devices."""
+    owner = np.repeat(np.arange(parts), num_envs // parts)
+    return pool.Pool(_serve, [task] * parts, owner, parts, timeout, start_timeout, {})
 
-    def _start(self, restart: bool):
-        self._pending = self._actions()
-        if hasattr(self._env, "step_async"):
-            self._env.step_async(self._pending)
 
-    def _finish(self, restart: bool) -> dict:
-        if hasattr(self._env, "step_async"):
-            results = self._env.step_wait()
-        else:
-            results = self._env.step(self._pending)
+def _serve(
+    channel: channels.Channel,
+    stack: contextlib.ExitStack,
+    worker: int,
+    rows: list[int],
+    task: tuple,
+    descriptor: int,
+):
+    """Main function of the process of a vector environment."""
+    constructor, max_length = task
+    checked.prepare(rows[0])
+    with checked.blaming(rows[0], "start"):
+        env = constructor(num_envs=len(rows))
+    stack.callback(env.close)
+    if not isinstance(env, VectorEnv):
+        text = f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}"
+        channel.send(channels.INVALID, NotVectorized(text))
+        return
+    checked.wrap(env, rows[0])
+    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    found = env.single_observation_space, env.single_action_space
+    channel.send(channels.RESULT, ([found] * len(rows), limit))
+
+    def create(shared, part, own, _):
+        return _Whole(env, max_length, shared, part, own)
+
+    def one(row):
+        envs = getattr(env, "envs", None)
+        return envs[row - rows[0]] if envs else env
+
+    pool.obey(channel, worker, rows, descriptor, create, one)
+
+
+class _Whole:
+    """All rows of a vector environment, in its process."""
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        max_length: int | None,
+        shared: pool.Shared,
+        part: int,
+        rows: list[int],
+    ):
+        own = slice(rows[0], rows[-1] + 1)
+        mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._same_step = AutoresetMode(mode) == AutoresetMode.SAME_STEP
+        self._env, self._max_length, self._first_row = env, max_length, rows[0]
+        self._name = type(env.unwrapped).__name__
+        self._action_space = env.single_action_space
+        self._leaves = checks.leaves("observation", env.single_observation_space)
+        self._begin, self._seed = shared.begin[own], shared.seed[own]
+        self._restart = shared.restart[part : part + 1]
+        self._arrays = shared.arrays.part(own)
+        self._writer, _ = self._arrays.writers(env.single_observation_space, rows[0])
+        self._elapsed = np.zeros(len(rows), np.int64)
+        self._begun = np.zeros(len(rows), bool)  # What `following` is in use for.
+        self._finals = 0  # So many equalled the first of the next episode, which are:
+        self._firsts: set[bytes] | None = set()
+
+    def step(self):
+        """Apply the actions of the block."""
+        actions = batch_env.actions(self._action_space, self._arrays.action)
+        with checked.blaming(self._first_row, "step"):
+            results = self._env.step(actions)
+        if not (isinstance(results, tuple) and len(results) == 5):
+            raise checks.EnvDataError(
+                f"{self._name}.step must return observation, reward, terminated, "
+                f"truncated, info; got {checks.summary(results)}."
+            )
         observation, reward, terminated, truncated, info = results
         self._elapsed += 1
-        numbers = self._arrays.numbers
-        numbers[:, batch_env.REWARD] = reward
-        numbers[:, batch_env.TERMINATED] = terminated
-        numbers[:, batch_env.TRUNCATED] = truncated
-        done = np.asarray(terminated) | truncated
+        done = self._write_numbers(reward, terminated, truncated)
         began = done & self._same_step
         if self._max_length is not None:
             late = self._elapsed >= self._max_length
-            numbers[late, batch_env.TRUNCATED] = 1
+            self._arrays.numbers[late, batch_env.TRUNCATED] = 1
             done = done | late
         self._write(self._arrays.observation, observation)
         if began.any():
@@ -84,17 +171,18 @@ class Vector(batch_env.Backend):
             self._write_last(began, info)
         self._begun = began
         self._elapsed[done] = 0
-        if restart and (done & ~began).any():
-            observation = self._reset_rows(done & ~began)
-            self._write(self._arrays.following, observation, done & ~began)
-        if restart:
-            self._begun = np.zeros(len(self), bool)
-        return info
+        if self._restart[0]:
+            if (done & ~began).any():
+                observation = self._reset_rows(done & ~began)
+                self._write(self._arrays.following, observation, done & ~began)
+            self._begun = np.zeros(len(self._begun), bool)
 
-    def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
-        mask = np.zeros(len(self), bool)
-        mask[rows] = True
-        if seeds is None:
+    def reset(self):
+        """Begin episodes where the block says so."""
+        mask, seeds = self._begin.copy(), None
+        if (self._seed[mask] >= 0).any():
+            seeds = {int(x): int(self._seed[x]) for x in np.flatnonzero(mask)}
+        else:
             ready = mask & self._begun
             for leaf, new in zip(
                 self._arrays.observation, self._arrays.following, strict=True
@@ -102,27 +190,34 @@ class Vector(batch_env.Backend):
                 leaf[ready] = new[ready]
             mask &= ~ready
         if mask.any():
-            order = None if seeds is None else dict(zip(rows, seeds, strict=True))
-            observation = self._reset_rows(mask, order)
+            observation = self._reset_rows(mask, seeds)
             self._write(self._arrays.observation, observation, mask)
-        self._begun[rows] = False
-        self._elapsed[rows] = 0
+        self._begun[self._begin] = False
+        self._elapsed[self._begin] = 0
 
     def _reset_rows(self, mask: np.ndarray, seeds: dict | None = None) -> Any:
         """Reset where the mask says so; returns observations of all rows."""
         everything = mask.all()
         options = None if everything else {"reset_mask": mask}
-        observation, _ = self._env.reset(seed=self._seeds(mask, seeds), options=options)
+        with checked.blaming(self._first_row, "reset"):
+            seed = self._seeds(mask, seeds)
+            result = self._env.reset(seed=seed, options=options)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise checks.EnvDataError(
+                f"{self._name}.reset must return observation, info; got "
+                f"{checks.summary(result)}."
+            )
+        observation, _ = result
         if not everything:
             others = ~mask & ~self._begun
-            leaves = self._leaves(observation)
+            leaves = self._fitting(observation)
             for leaf, kept in zip(leaves, self._arrays.observation, strict=True):
                 changed = leaf[others].astype(kept.dtype) != kept[others]
                 if changed.any():
                     raise batch_env.EnvDataError(
-                        f"{type(self._env.unwrapped).__name__} does not obey reset_mask"
-                        "; use its autoreset mode SAME_STEP, vectorization_mode sync "
-                        "among the kwargs, or backend workers."
+                        f"{self._name} does not obey reset_mask; use its autoreset "
+                        "mode SAME_STEP, vectorization_mode sync among the kwargs, or "
+                        "backend workers."
                     )
         return observation
 
@@ -130,15 +225,23 @@ class Vector(batch_env.Backend):
         """Seeds in the form that the environment wants."""
         if seeds is None:
             return None
-        if type(self._env.unwrapped).__module__.startswith("ale_py"):
+        inner = self._env.unwrapped
+        if type(inner).__module__.startswith("ale_py"):
             return np.array([seeds[row] for row in np.flatnonzero(mask)])
-        if not hasattr(self._env.unwrapped, "envs") and not hasattr(
-            self._env.unwrapped, "processes"
-        ):
+        if not hasattr(inner, "envs") and not hasattr(inner, "processes"):
             return int(min(seeds.values()))  # One generator for all rows.
         return [
             int(seeds[row]) if selected else None for row, selected in enumerate(mask)
         ]
+
+    def _write_numbers(self, reward: Any, terminated: Any, truncated: Any) -> Any:
+        """Store what belongs to a step besides the observation; bool `[N]`, done."""
+        numbers, first = self._arrays.numbers, self._first_row
+        given = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        columns = batch_env.REWARD, batch_env.TERMINATED, batch_env.TRUNCATED
+        for index, (name, values) in zip(columns, given.items(), strict=True):
+            numbers[:, index] = checks.column(name, values, len(numbers), first)
+        return numbers[:, columns[1:]].any(1)
 
     def _write(
         self,
@@ -147,7 +250,7 @@ class Vector(batch_env.Backend):
         mask: np.ndarray | None = None,
     ):
         """Copy an observation of all rows, or the rows of a mask, to leaves."""
-        for target, leaf in zip(targets, self._leaves(observation), strict=True):
+        for target, leaf in zip(targets, self._fitting(observation), strict=True):
             if mask is None:
                 target[...] = leaf
             else:
@@ -157,33 +260,50 @@ class Vector(batch_env.Backend):
         """Replace the observations of rows that began by their true last ones."""
         if "final_obs" not in info:
             raise batch_env.EnvDataError(
-                f"{type(self._env.unwrapped).__name__} resets in the same step but "
-                "gives no info['final_obs']; use another autoreset mode."
+                f"{self._name} resets in the same step but gives no info['final_obs']; "
+                "use another autoreset mode."
             )
         final = info["final_obs"]
-        for row in np.flatnonzero(rows):
-            one = final[row] if isinstance(final, np.ndarray) else final
-            pairs = zip(self._arrays.observation, spaces.flatten(one), strict=True)
-            for leaf, value in pairs:
-                leaf[row] = value if one is not final else value[row]
+        for row in np.flatnonzero(rows).tolist():
+            if isinstance(final, np.ndarray):
+                one = final[row]
+            else:
+                one = spaces.transform(lambda x, row=row: x[row], final)
+            self._writer.reset(row, (one, {}))
+            self._suspect(row)
 
-    def _leaves(self, observation: Any) -> list[np.ndarray]:
+    def _suspect(self, row: int):
+        """Raise EnvDataError once it is certain that last observations are overwritten.
+
+        Environments that return the same array again and again change it when they are
+        reset, before anybody has seen it.
+        """
+        if self._firsts is None:
+            return
+        pairs = zip(self._arrays.observation, self._arrays.following, strict=True)
+        leaves = [(last[row], first[row]) for last, first in pairs]
+        if not all(np.array_equal(last, first) for last, first in leaves):
+            self._firsts = None
+            return
+        self._firsts.add(b"".join(first.tobytes() for _, first in leaves))
+        self._finals += 1
+        if self._finals >= FINALS and len(self._firsts) > 1:
+            raise batch_env.EnvDataError(
+                f"{self._name} gives the first observation of the next episode as "
+                f"info['final_obs'], in all of {self._finals} episodes. Let its "
+                "environments return new arrays, or use another autoreset mode."
+            )
+
+    def _fitting(self, observation: Any) -> list[np.ndarray]:
         """Leaves of an observation of all rows, checked."""
-        leaves = spaces.flatten(observation)
-        for name, leaf, spec in zip(self._names, leaves, self._specs, strict=True):
-            if not isinstance(leaf, np.ndarray) or leaf.shape[1:] != spec.shape:
+        length, leaves = len(self._begun), []
+        for name, path, spec in self._leaves:
+            leaf = checks.lookup(checks.EnvDataError, None, name, observation, path)
+            if not isinstance(leaf, np.ndarray) or leaf.shape != (length, *spec.shape):
                 raise batch_env.EnvDataError(
                     f"The vector environment declares {name} of {spec.dtype} "
                     f"{list(spec.shape)} per row, but gives {checks.summary(leaf)}."
                 )
             checks.require_dtype(name, leaf, spec.dtype)
+            leaves.append(leaf)
         return leaves
-
-
-def make(
-    id: str | Callable[..., VectorEnv], num_envs: int, kwargs: dict[str, Any]
-) -> VectorEnv:
-    """Vector environment of a registered id, or by a function of `num_envs`."""
-    if callable(id):
-        return id(num_envs=num_envs, **kwargs)
-    return gymnasium.make_vec(id, num_envs=num_envs, **kwargs)

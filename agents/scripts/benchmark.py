@@ -19,7 +19,7 @@ import numpy as np
 
 from agents.environments import make, workers
 from agents.scripts import configs, experiment, runs
-from agents.tools import batch_env, processes, spaces
+from agents.tools import batch_env, channels, processes, spaces
 from agents.tools import config as config_
 
 SECONDS = 2.0
@@ -152,8 +152,9 @@ def _environments(config, backend: str, description: make.Description) -> float:
         environment.max_length,
         environment.arguments,
         environment.timeout,
+        environment.start_timeout,
     )
-    actions = _random_actions(batch.action_space, size)
+    actions = _random(batch.action_space, size)
     index = iter(range(10**12))
 
     def step():
@@ -201,7 +202,13 @@ class _Nothing(batch_env.Backend):
 
     def __init__(self, description: make.Description, length: int):
         found = description.observation_space, description.action_space
-        super().__init__(*found, batch_env.Arrays.create(*found, length))
+        arrays = batch_env.Arrays.create(*found, length)
+        (observation,) = _random(description.observation_space, length, 1)
+        for target, leaf in zip(
+            arrays.observation, spaces.flatten(observation), strict=True
+        ):
+            target[...] = leaf
+        super().__init__(*found, arrays)
 
     def __getitem__(self, index: int) -> None:
         return None
@@ -234,7 +241,7 @@ def _constant(batch: Any, description: make.Description, steps: int) -> float:
 
     from agents.tools import algorithm, simulation
 
-    (action,) = _random_actions(description.action_space, len(batch), 1)
+    (action,) = _random(description.action_space, len(batch), 1)
     action = tf.nest.map_structure(tf.constant, action)
     agent = algorithm.Algorithm()
     agent.perform = lambda *_: action
@@ -275,14 +282,14 @@ def bare(
         for worker in running:
             worker.receive()
         for worker in running:
-            worker.send(processes.STEP)
+            worker.send(channels.STEP)
         return count, sum(worker.receive()[1] for worker in running)
     finally:
         processes.close(running)
 
 
 def _bare(
-    channel: processes.Channel, _, constructor: Callable, seconds: float, share: int
+    channel: channels.Channel, _, constructor: Callable, seconds: float, share: int
 ) -> None:
     """Step environments in turn in a process of its own; send the rate."""
     envs = [constructor() for _ in range(share)]
@@ -291,7 +298,7 @@ def _bare(
     actions = [space.sample() for _ in range(1000)]
     for seed, env in enumerate(envs):
         env.reset(seed=seed)
-    channel.send(processes.DONE)
+    channel.send(channels.DONE)
     channel.receive()
     turns = itertools.cycle(envs)
     count, start = 0, time.perf_counter()
@@ -303,7 +310,7 @@ def _bare(
                 env.reset()
         actions = actions[50:] + actions[:50]
         count += 50
-    channel.send(processes.RESULT, count / duration)
+    channel.send(channels.RESULT, count / duration)
     channel.receive()
 
 
@@ -333,8 +340,8 @@ def _advice(rates: dict[str, float | None], backend: str, training: bool) -> str
     return f"{names[worst]} most ({min(share, 1):.0%} of a step); {hints[worst]}."
 
 
-def _random_actions(space: Any, size: int, count: int = 100) -> list[Any]:
-    """Structures of arrays `[size, ...]` that lie in a space."""
+def _random(space: Any, size: int, count: int = 100) -> list[Any]:
+    """Structures of arrays `[size, ...]` that lie in a space, for example of actions."""
     structure = spaces.spec(space)
     space.seed(0)
     batches = []

@@ -21,6 +21,10 @@ ALGORITHMS = {
 """Type to module, which holds the dataclass `Config`, and class."""
 
 
+MAX_TIMEOUT = 1e6
+"""Seconds; as good as no limit, and what sockets and timers can count."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Environment:
     """Which environments, how many, and where they run."""
@@ -42,7 +46,10 @@ class Environment:
     """Step the batch in two halves, one of which acts while the other steps; none: for
     many agents in workers, where that is faster."""
     timeout: float = 60.0
-    """Seconds that a step or reset may take."""
+    """Seconds that a step or reset may take; no limit in the process of the trainer,
+    which is where backends serial, envpool and compiled step."""
+    start_timeout: float = 120.0
+    """Seconds that the construction of an environment may take."""
     kwargs: dict = dataclasses.field(default_factory=dict)
     """Arguments of the environment's constructor."""
     action_mask: bool = False
@@ -55,8 +62,11 @@ class Environment:
         return {**self.kwargs, **mask}
 
     def describe(self) -> make.Description:
-        """Spaces and episode limit of one of them; no process is started."""
-        return make.describe(self.id, self.max_length, self.arguments, self.backend)
+        """Spaces and episode limit of one; only backend vector starts a process."""
+        return make.describe(
+            *(self.id, self.max_length, self.arguments),
+            *(self.backend, self.start_timeout),
+        )
 
     def create(self, halves: bool = False) -> Any:
         """Batch of them in the graph, in two halves that take turns if so asked.
@@ -80,6 +90,7 @@ class Environment:
             self.max_length,
             self.arguments,
             self.timeout,
+            self.start_timeout,
         )
         return in_graph_batch_env.InGraphBatchEnv(batch)
 
@@ -90,6 +101,12 @@ class Environment:
                 + config_.did_you_mean(self.backend, make.BACKENDS)
             )
         _positive(self, "environment", "num_agents", "num_workers", "max_length")
+        for name in ("timeout", "start_timeout"):
+            if not 0 < getattr(self, name) <= MAX_TIMEOUT:
+                raise config_.ConfigError(
+                    f"config key 'environment.{name}' must be a positive number of "
+                    f"seconds, at most {MAX_TIMEOUT:g}, got {getattr(self, name)}."
+                )
 
 
 @dataclasses.dataclass(frozen=True)

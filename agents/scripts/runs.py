@@ -53,7 +53,7 @@ def reporting(main: Callable) -> Callable:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except (
-            processes.EnvProcessError,
+            processes.EnvError,
             batch_env.EnvDataError,
             FloatingPointError,
             calls.AlgorithmError,
@@ -160,7 +160,7 @@ def _silent_stderr() -> Iterator[None]:
 def describe(config: experiment.Config) -> make.Description:
     """Spaces and episode limit of a config's environment, checked for its algorithm.
 
-    No process is started.
+    No process is started but by backend vector.
 
     Raises:
       RunError: if episodes have no limit.

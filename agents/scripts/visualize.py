@@ -104,7 +104,10 @@ def start(config: experiment.Config, outdir: str, rows: int, num_episodes: int) 
         {**environment.arguments, "render_mode": "rgb_array"},
     )
     try:
-        return film.batch(constructor, outdir, rows, num_episodes, environment.timeout)
+        return film.batch(
+            *(constructor, outdir, rows, num_episodes),
+            *(environment.timeout, environment.start_timeout),
+        )
     except film.RenderError as error:
         raise runs.RunError(f"cannot film {environment.id!r}: {error}") from error
 

@@ -3,12 +3,12 @@
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
 import numpy as np
 
-from agents.tools import checks, processes, spaces
+from agents.tools import checks, limits, processes, ranges, spaces
 
 EnvDataError = checks.EnvDataError
 
@@ -129,14 +129,19 @@ class Backend(abc.ABC):
     Subclasses implement `_start`, `_finish` and `_reset`, which read actions from
     `self._arrays` and write results there, `__getitem__`, and `close`.
 
+    Observations outside of a Box are used; the first one is logged as a warning.
+
+    Attributes:
+      ranges: What says so; the halves of a batch share it.
+
     Raises:
       ValueError: for actions outside of the space, and for wrong indices or seeds,
         before any environment is touched.
       RuntimeError: from `step` if a row is done, or new, and has not been reset.
       EnvDataError: for results that are not finite or do not fit the space, and for
         action masks that forbid all actions.
-      processes.EnvProcessError: if an environment process fails; all processes of the
-        batch have ended then.
+      processes.EnvError: if an environment raises; `EnvProcessError` if its process
+        failed, and all processes of the batch have ended then.
     """
 
     first_row = 0
@@ -157,7 +162,7 @@ class Backend(abc.ABC):
         )
         self._structure = spaces.spec(observation_space)
         self._specs = spaces.flatten(self._structure)
-        self._names = checks.names("observation", self._structure)
+        self.ranges = ranges.RangeChecker(observation_space, NUMBERS)
         self._check_masks = checks.MaskChecker(observation_space, action_space)
         self._width = (arrays.numbers.shape[1] - NUMBERS) // 2
         self._done = np.ones(len(arrays.numbers), bool)
@@ -214,7 +219,11 @@ class Backend(abc.ABC):
                 copy[~done] = leaf[~done]
         self._done = self._none if self._restart else done
         result = Results(numbers, observation, following, done, self._restart, info)
-        if not np.isfinite(numbers).all():
+        holds = self.ranges.holds(numbers[:, : NUMBERS + self._width], observation)
+        if following is not observation:
+            begun = [leaf[done] for leaf in following]
+            holds &= self.ranges.holds(new[done], begun, headless=True)
+        if not holds:
             self._complain(result)
         if self._check_masks.needed:
             self._check_masks.steps += 1
@@ -241,7 +250,7 @@ class Backend(abc.ABC):
         if len(rows):
             self._reset(rows, seeds)
         leaves = [leaf[rows] for leaf in self._arrays.observation]
-        self._check(leaves, rows)
+        self.ranges.require(leaves, rows + self.first_row)
         if self._check_masks.needed:
             self._check_masks(leaves, rows + self.first_row)
         self._done[rows] = False
@@ -257,20 +266,14 @@ class Backend(abc.ABC):
             )
         return rows
 
-    def _check(self, leaves: list[np.ndarray], rows: np.ndarray):
-        """Raise EnvDataError if leaves `[K, ...]` of these rows are not finite."""
-        for name, leaf in zip(self._names, leaves, strict=True):
-            checks.require_finite(name, leaf, rows + self.first_row)
-
     def _complain(self, result: Results):
-        """Raise the error about numbers that are not finite."""
-        rows = np.arange(len(self))
-        reward = result.numbers[:, REWARD]
-        checks.require_finite("reward", reward, rows + self.first_row)
+        """Raise the error about numbers that are not finite or outside, or warn."""
+        rows = np.arange(len(self)) + self.first_row
+        checks.require_finite("reward", result.numbers[:, REWARD], rows)
         for leaves in unpack(
             self._specs, result.numbers, result.observation, result.following
         ):
-            self._check(leaves, rows)
+            self.ranges.require(leaves, rows)
 
     def _require_actions(self, result: Results):
         """Raise EnvDataError if rows whose episode goes on are allowed no action."""
@@ -279,16 +282,6 @@ class Backend(abc.ABC):
             self._specs, result.numbers, result.observation, result.following
         )
         self._check_masks([leaf[rows] for leaf in leaves], rows + self.first_row)
-
-    def _actions(self) -> Any:
-        """Structure of the actions `[N, ...]`, with the dtypes of their space."""
-        leaves = [
-            leaf.astype(space.dtype)
-            for leaf, space in zip(
-                self._arrays.action, spaces.leaf_spaces(self.action_space), strict=True
-            )
-        ]
-        return spaces.unflatten(spaces.spec(self.action_space), leaves)
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> Any:
@@ -309,6 +302,13 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
         """Begin episodes in these rows and write their observations."""
+
+
+def actions(space: gymnasium.Space, leaves: Sequence[np.ndarray]) -> Any:
+    """Structure of actions `[N, ...]` with the dtypes of their space."""
+    pairs = zip(leaves, spaces.leaf_spaces(space), strict=True)
+    typed = [leaf.astype(part.dtype) for leaf, part in pairs]
+    return spaces.unflatten(spaces.spec(space), typed)
 
 
 def row_width(specs: Sequence[spaces.Spec]) -> int:
@@ -356,9 +356,12 @@ class BatchEnv(Backend):
     def __init__(self, envs: Sequence[Any], blocking: bool, first_row: int = 0):
         self.first_row = first_row
         self._envs = list(envs)
+        self._closed = False
         self._options = {} if blocking else {"blocking": False}
         found = [
-            self._guard(row, lambda env=env: (env.observation_space, env.action_space))
+            self._guard(
+                row, "start", lambda env=env: (env.observation_space, env.action_space)
+            )
             for row, env in enumerate(self._envs)
         ]
         found = checks.common_spaces(found)
@@ -372,10 +375,12 @@ class BatchEnv(Backend):
         return self._envs[index]
 
     def close(self):
-        closing = [env.close(**self._options) for env in self._envs]
         if self._options:
-            for promise in closing:
+            for promise in [env.close(**self._options) for env in self._envs]:
                 promise()
+        elif not self._closed:
+            limits.close([env.close for env in self._envs])
+        self._closed = True
 
     def _start(self, restart: bool):
         if self._options:
@@ -395,8 +400,8 @@ class BatchEnv(Backend):
     def _begin_steps(self) -> list[tuple[int, Any]]:
         """Rows with the results of their steps, or with promises of them."""
         return [
-            (row, self._guard(row, self._envs[row].step, action, **self._options))
-            for row, action in enumerate(self._split(self._arrays.action))
+            (row, self._guard(row, "step", self._envs[row].step, x, **self._options))
+            for row, x in enumerate(self._split(self._arrays.action))
         ]
 
     def _begin_episodes(
@@ -407,27 +412,40 @@ class BatchEnv(Backend):
     ):
         """Reset rows and let the writer have their observations."""
         seeds = [None] * len(rows) if seeds is None else seeds.tolist()
+        options = [{"seed": seed, **self._options} for seed in seeds]
         started = [
-            (row, self._guard(row, self._envs[row].reset, seed=seed, **self._options))
-            for row, seed in zip(rows.tolist(), seeds, strict=True)
+            (row, self._guard(row, "reset", self._envs[row].reset, **given))
+            for row, given in zip(rows.tolist(), options, strict=True)
         ]
         self._complete(started, writer.reset)
 
     def _complete(self, started: list, write: Callable) -> list:
         """Write all results, or what promises of them return; return the infos."""
         if self._options:
-            started = [(row, self._guard(row, promise)) for row, promise in started]
+            started = [
+                (row, self._guard(row, "wait", promise)) for row, promise in started
+            ]
         return [write(row, result) for row, result in started]
 
-    def _guard(self, row: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    def _guard(
+        self, row: int, command: str, function: Callable, *args: Any, **kwargs: Any
+    ) -> Any:
         """Call a function and say in its errors which row they are about."""
+        place = f"Environment row {row + self.first_row}"
         try:
             return function(*args, **kwargs)
         except processes.EnvProcessError as error:
             self.close()
-            text = str(error).removeprefix("External environment: ")
-            text = f"Environment row {row + self.first_row}: {text}"
-            raise processes.EnvProcessError(text) from None
+            text = str(error).removeprefix("External environment")
+            raise processes.EnvProcessError(place + text) from None
+        except EnvDataError as error:
+            raise checks.located(place, error) from error
+        except SystemExit as error:  # Within a graph, it would end the program.
+            raise processes.failure(place, command, error) from error
         except Exception as error:
-            error.add_note(f"This is environment row {row + self.first_row}.")
-            raise
+            self._fail(place, command, error)
+
+    def _fail(self, place: str, command: str, error: Exception) -> NoReturn:
+        """Raise what an environment of this process raised."""
+        error.add_note(f"This is {place[0].lower()}{place[1:]}.")
+        raise error

@@ -9,6 +9,7 @@ import numpy as np
 from agents.tools import spaces
 
 _TOLERANCE = 1e-6
+_FLAGS = bool, np.bool_
 
 
 class EnvDataError(ValueError):
@@ -17,6 +18,13 @@ class EnvDataError(ValueError):
 
 class ActionError(ValueError):
     """Actions that their space does not allow."""
+
+
+def located(place: str, error: EnvDataError) -> EnvDataError:
+    """The error with its place in front, if an environment raised it, which has none."""
+    text = str(error)
+    known = text.startswith("Environment row")
+    return EnvDataError(text if known else f"{place}: {text}")
 
 
 class ResultWriter:
@@ -41,14 +49,10 @@ class ResultWriter:
         self._first_row = first_row
         self._targets = observation
         self._columns = reward, terminated, truncated
-        structure = spaces.spec(space)
         self._leaves = [
             (name, path, [leaf[row, ...] for row in range(len(leaf))])
-            for name, path, leaf in zip(
-                names("observation", structure),
-                _paths(structure),
-                observation,
-                strict=True,
+            for (name, path, _), leaf in zip(
+                leaves("observation", space), observation, strict=True
             )
         ]
         # Scalars are stored faster through views of memory than through arrays.
@@ -72,10 +76,13 @@ class ResultWriter:
             ) from None
         try:
             self._reward[row] = reward
-        except (TypeError, ValueError):
-            self._reward[row] = _reward(row + self._first_row, reward)
-        self._terminated[row] = 1.0 if terminated else 0.0
-        self._truncated[row] = 1.0 if truncated else 0.0
+        except (TypeError, ValueError, OverflowError):
+            self._reward[row] = number(self._place(row), reward)
+        if type(terminated) not in _FLAGS or type(truncated) not in _FLAGS:
+            terminated = flag(self._place(row), "terminated", terminated)
+            truncated = flag(self._place(row), "truncated", truncated)
+        self._terminated[row] = terminated
+        self._truncated[row] = truncated
         self._observation(row, observation)
         return info
 
@@ -90,11 +97,14 @@ class ResultWriter:
             leaves = [
                 np.array(_column_of(observations, path)) for _, path, _ in self._leaves
             ]
-            rewards = np.array(rewards, np.float32)
-        except (TypeError, ValueError, KeyError, IndexError):
+            rewards, *flags = map(np.array, (rewards, terminated, truncated))
+        except Exception:  # They may be anything, with any conversion to arrays.
             fitting = False
         else:
-            fitting = rewards.shape == (len(results),) and all(
+            shape = (len(results),)
+            fitting = rewards.shape == shape and rewards.dtype.kind in "fiub"
+            fitting &= all(x.shape == shape and x.dtype == bool for x in flags)
+            fitting = fitting and all(
                 leaf.shape == target.shape and _fits(leaf, target.dtype)
                 for leaf, target in zip(leaves, self._targets, strict=True)
             )
@@ -104,9 +114,8 @@ class ResultWriter:
             return
         for leaf, target in zip(leaves, self._targets, strict=True):
             target[...] = leaf
-        self._columns[0][:] = rewards
-        self._columns[1][:] = [bool(x) for x in terminated]
-        self._columns[2][:] = [bool(x) for x in truncated]
+        for column, values in zip(self._columns, (rewards, *flags), strict=True):
+            column[:] = values
 
     def reset(self, row: int, result: Any) -> dict:
         """Write what `reset` of an environment returned, and return its info.
@@ -129,17 +138,17 @@ class ResultWriter:
         for name, path, views in self._leaves:
             leaf, view = observation, views[row]
             if path:
-                leaf = _lookup(
+                leaf = lookup(
                     EnvDataError, row + self._first_row, name, observation, path
                 )
-            if type(leaf) is not np.ndarray:
-                leaf = _array(leaf)
-            if leaf.shape != view.shape or not _fits(leaf, view.dtype):
+            array = leaf if type(leaf) is np.ndarray else _array(leaf)
+            if array.shape != view.shape or not _fits(array, view.dtype):
+                given = leaf if array.dtype == object else array
                 raise EnvDataError(
                     f"{self._place(row)}: expected {name} to be {view.dtype} "
-                    f"{list(view.shape)}, got {summary(leaf)}."
+                    f"{list(view.shape)}, got {summary(given)}."
                 )
-            view[...] = leaf
+            view[...] = array
 
     def _place(self, row: int) -> str:
         """How errors call a row."""
@@ -159,12 +168,10 @@ class ActionWriter:
         self, space: gymnasium.Space, targets: list[np.ndarray], first_row: int = 0
     ):
         self._first_row = first_row
-        structure = spaces.spec(space)
         self._leaves = [
-            (name, path, target, *_bounds(leaf))
-            for name, path, target, leaf in zip(
-                names("action", structure),
-                _paths(structure),
+            (name, path, target, *bounds(leaf))
+            for (name, path, _), target, leaf in zip(
+                leaves("action", space),
                 targets,
                 spaces.leaf_spaces(space),
                 strict=True,
@@ -178,7 +185,7 @@ class ActionWriter:
           ActionError: naming the row, the leaf, what was expected, what came.
         """
         for name, path, target, low, high, below, above in self._leaves:
-            leaf = np.asarray(_lookup(ActionError, None, name, actions, path))
+            leaf = np.asarray(lookup(ActionError, None, name, actions, path))
             if leaf.shape != target.shape or not _fits(leaf, target.dtype, exact=False):
                 raise ActionError(
                     f"Expected {name} to be {target.dtype} {list(target.shape)}, got "
@@ -309,6 +316,13 @@ def names(prefix: str, structure: Any) -> list[str]:
     return [f"{prefix} {path}".strip() for path in spaces.paths(structure)]
 
 
+def leaves(prefix: str, space: gymnasium.Space) -> list[tuple[str, tuple, spaces.Spec]]:
+    """What errors call the leaves of a space, keys that lead there, and specs."""
+    structure = spaces.spec(space)
+    columns = names(prefix, structure), _paths(structure), spaces.flatten(structure)
+    return list(zip(*columns, strict=True))
+
+
 def _paths(structure: Any) -> list[tuple]:
     """Keys that lead to each leaf, in the order of `spaces.flatten`."""
     if isinstance(structure, dict):
@@ -327,9 +341,7 @@ def _column_of(structures: Sequence[Any], path: tuple) -> Sequence[Any]:
     return structures
 
 
-def _lookup(
-    error: type, row: int | None, name: str, structure: Any, path: tuple
-) -> Any:
+def lookup(error: type, row: int | None, name: str, structure: Any, path: tuple) -> Any:
     """Leaf of a structure, or an error that names it."""
     leaf = structure
     try:
@@ -345,7 +357,7 @@ def _array(leaf: Any) -> np.ndarray:
     """A leaf that is no array as one; of dtype object if that is impossible."""
     try:
         return np.asarray(leaf)
-    except ValueError:
+    except Exception:  # Its conversion is foreign code.
         return np.asarray(None)
 
 
@@ -368,18 +380,48 @@ def holds(dtype: Any, other: Any) -> bool:
     )
 
 
-def _reward(row: int, reward: Any) -> float:
-    """Reward that is wrapped into an array, or an error."""
+def number(place: str, reward: Any) -> float:
+    """Reward that is wrapped into an array, or an `EnvDataError` about a place."""
     array = _array(reward)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise EnvDataError(
-            f"Environment row {row}: expected reward to be a number, got "
-            f"{summary(reward)}."
+            f"{place}: expected reward to be a number, got {summary(reward)}."
         )
-    return array.item()
+    return float(array.astype(np.float64).item())
 
 
-def _bounds(space: gymnasium.Space) -> tuple:
+def column(name: str, values: Any, length: int, first_row: int) -> np.ndarray:
+    """Rewards or flags `[length]` of a vector environment.
+
+    Raises:
+      EnvDataError: naming the row, if there is one, what was expected, what came.
+    """
+    array = _array(values)
+    if array.shape != (length,):
+        raise EnvDataError(
+            f"The vector environment gives {name} as {summary(values)}, expected one "
+            f"for each of {length} rows."
+        )
+    if array.dtype.kind in ("fiub" if name == "reward" else "b"):
+        return array
+    places = [f"Environment row {row + first_row}" for row in range(length)]
+    pairs = zip(places, values, strict=True)
+    if name == "reward":
+        return np.array([number(place, value) for place, value in pairs])
+    return np.array([flag(place, name, value) for place, value in pairs])
+
+
+def flag(place: str, name: str, value: Any) -> bool:
+    """Flag that is written as a number or an array, or an `EnvDataError`."""
+    array = _array(value)
+    if array.size != 1 or array.dtype.kind not in "fiub" or array.item() not in (0, 1):
+        raise EnvDataError(
+            f"{place}: expected {name} to be true or false, got {summary(value)}."
+        )
+    return bool(array.item())
+
+
+def bounds(space: gymnasium.Space) -> tuple:
     """Lowest and highest value of a leaf space, without and with tolerance."""
     if isinstance(space, gymnasium.spaces.Discrete):
         low, high = space.start, space.start + space.n - 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from agents.tools import processes
+from agents.tools import channels, checks, processes
 
 
 class Remote:
@@ -19,7 +19,7 @@ class Remote:
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Call a method of the environment and return a promise of its result."""
-        return self._request(processes.CALL, name, args, kwargs)
+        return self._request(channels.CALL, name, args, kwargs)
 
     def render(self) -> Any:
         """Render the environment."""
@@ -29,7 +29,7 @@ class Remote:
         """Value of an attribute of the environment."""
         if name.startswith("_"):
             raise AttributeError(name)
-        return self._request(processes.GET, name)()
+        return self._request(channels.GET, name)()
 
     def _request(self, kind: bytes, *request: Any) -> Callable[[], Any]:
         """Send a request and return a promise of the reply."""
@@ -146,29 +146,29 @@ class ExternalProcess(Remote):
         except BaseException:
             self.close()
             raise
-        if kind == processes.MISSING:
+        if kind == channels.MISSING:
             self._pending = False
             raise AttributeError(value)
         return value
 
 
-def respond(channel: processes.Channel, env: Any, kind: bytes, request: Sequence):
+def respond(channel: channels.Channel, env: Any, kind: bytes, request: Sequence):
     """Answer a request of a `Remote` in the process of the environment."""
     name, *arguments = request
-    if kind == processes.CALL:
+    if kind == channels.CALL:
         args, kwargs = arguments
-        channel.send(processes.RESULT, _attribute(env, name)(*args, **kwargs))
+        channel.send(channels.RESULT, _attribute(env, name)(*args, **kwargs))
         return
     try:
         result = _attribute(env, name)
         if callable(result):
             raise TypeError(f"use `call({name!r}, ...)` for methods")
-        channel.send(processes.RESULT, result)
-    except (processes.Disconnected, TimeoutError):
+        channel.send(channels.RESULT, result)
+    except (channels.Disconnected, TimeoutError):
         raise
     except Exception as error:
         text = f"Cannot read {name!r} of the environment: {error}"
-        channel.send(processes.MISSING, text)
+        channel.send(channels.MISSING, text)
 
 
 def _attribute(env: Any, name: str) -> Any:
@@ -179,13 +179,16 @@ def _attribute(env: Any, name: str) -> Any:
 
 
 def _serve(
-    channel: processes.Channel,
+    channel: channels.Channel,
     stack: contextlib.ExitStack,
     constructor: Callable[[], Any],
 ):
     """Main function of the process of an `ExternalProcess`."""
     env = constructor()
     stack.callback(env.close)
-    channel.send(processes.RESULT, (env.observation_space, env.action_space))
+    channel.send(channels.RESULT, (env.observation_space, env.action_space))
     while True:
-        respond(channel, env, *channel.receive())
+        try:
+            respond(channel, env, *channel.receive())
+        except checks.EnvDataError as error:
+            channel.send(channels.INVALID, error)

@@ -1,48 +1,43 @@
-"""Child processes that serve environments: how they start, speak and end.
+"""Child processes that serve environments: how they start, what they say, how they end.
 
 A child is a fresh interpreter that imports this module and runs one function. It
 does not import `__main__` of the parent, so scripts need no main guard and never
-load TensorFlow into their workers. Both sides hold one end of a socket pair:
+load TensorFlow into their workers. Both sides hold one end of a channel:
 
     worker = Worker(function, argument, name=lambda: "Environment row 3")
-    worker.send(STEP)                     # child: function(channel, stack, argument)
-    kind, value = worker.receive()        # child: channel.send(DONE)
+    worker.send(channels.STEP)            # child: function(channel, stack, argument)
+    kind, value = worker.receive()        # child: channel.send(channels.DONE)
 
-When either end disappears, the other one sees the end of the stream at once.
+A child leads a process group, which ends with it: processes that environments start
+are not left behind, unless they leave the group.
 """
 
 import contextlib
 import os
-import pickle
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import cloudpickle
+from agents.tools import channels
 
-# Messages are one byte, their kind; all but these carry a pickled value. Where a worker
-# serves two batches, the second of each pair is for the other one.
-STEPS, RESETS, DONE = (b"s", b"t"), (b"r", b"q"), b"."
-STEP, RESET = STEPS[0], RESETS[0]
-START, CALL, GET, RESULT, MISSING, INVALID, ERROR = (
-    b"*", b"c", b"g", b"=", b"?", b"#", b"!"
-)  # fmt: skip
-_BARE = frozenset((*STEPS, *RESETS, DONE))
+GRACE = 2.0
+"""Seconds that environments may take to close."""
+
 _NAMES = {
-    START: "start",
-    **dict.fromkeys(STEPS, "step"),
-    **dict.fromkeys(RESETS, "reset"),
+    channels.START: "start",
+    **dict.fromkeys(channels.STEPS, "step"),
+    **dict.fromkeys(channels.RESETS, "reset"),
 }
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_ENVIRON = {**dict.fromkeys(_THREADS, "1"), "CUDA_VISIBLE_DEVICES": ""}
+SMALL = {**dict.fromkeys(_THREADS, "1"), "CUDA_VISIBLE_DEVICES": ""}
+"""Variables of processes of which there are many."""
 
 _BOOT = """
 import sys
@@ -53,7 +48,15 @@ processes.run_child(int(descriptor))
 """
 
 
-class EnvProcessError(RuntimeError):
+class EnvError(RuntimeError):
+    """An environment raised.
+
+    The text names its row, the exception and the last command in one line, and holds
+    the traceback below.
+    """
+
+
+class EnvProcessError(EnvError):
     """An environment process raised, exited, was killed or did not answer.
 
     The text names the environment rows, the process, how it ended, the last command,
@@ -61,74 +64,8 @@ class EnvProcessError(RuntimeError):
     """
 
 
-class Disconnected(Exception):
-    """The process at the other end of a channel is gone."""
-
-
-class Channel:
-    """Messages over a blocking socket.
-
-    Waiting is left to the kernel, so that a message costs one system call on either
-    side; a timeout shows as `TimeoutError`.
-    """
-
-    def __init__(self, connection: socket.socket):
-        self._socket = connection
-
-    def set_timeout(self, seconds: float | None):
-        """Limit the wait for the other side; None means forever."""
-        micros = 0 if seconds is None else max(1, int(seconds * 1e6))
-        limit = struct.pack("ll", micros // 1_000_000, micros % 1_000_000)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-
-    def send(self, kind: bytes, value: Any = None):
-        """Send one message, whose value is ignored for kinds that carry none.
-
-        Raises:
-          Disconnected, TimeoutError: and whatever pickling the value raises.
-        """
-        if kind not in _BARE:
-            payload = cloudpickle.dumps(value)
-            kind = kind + struct.pack("<Q", len(payload)) + payload
-        try:
-            self._socket.sendall(kind)
-        except BlockingIOError:
-            raise TimeoutError from None
-        except OSError as error:
-            raise Disconnected from error
-
-    def receive(self) -> tuple[bytes, Any]:
-        """Wait for one message and return its kind and value.
-
-        Raises:
-          Disconnected, TimeoutError: and whatever unpickling the value raises.
-        """
-        kind = self._read(1)
-        if kind in _BARE:
-            return kind, None
-        (size,) = struct.unpack("<Q", self._read(8))
-        return kind, pickle.loads(self._read(size))
-
-    def close(self):
-        """Hang up; the other side sees the end of the stream."""
-        self._socket.close()
-
-    def _read(self, size: int) -> bytes:
-        """Exactly this many bytes."""
-        chunks = []
-        while size:
-            try:
-                chunk = self._socket.recv(size)
-            except BlockingIOError:
-                raise TimeoutError from None
-            except OSError as error:
-                raise Disconnected from error
-            if not chunk:
-                raise Disconnected
-            chunks.append(chunk)
-            size -= len(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+class Interrupted(BaseException):
+    """Raised within a child that hangs, so that its traceback names the place."""
 
 
 class Worker:
@@ -142,6 +79,7 @@ class Worker:
       name: Returns what the child serves, as the beginning of an error message.
       timeout: Seconds that a reply may take; None waits forever.
       pass_fds: File descriptors the child inherits under the same numbers.
+      environ: Variables that differ from those of this process.
     """
 
     def __init__(
@@ -151,18 +89,20 @@ class Worker:
         name: Callable[[], str],
         timeout: float | None = None,
         pass_fds: Sequence[int] = (),
+        environ: Mapping[str, str] = SMALL,
     ):
         self.name = name
         self.command = "start"
         self._owner = os.getpid()
         self._process = None
+        self._end = None
         ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
+        self._channel = channels.Channel(ours, lambda: self._process.poll() is None)
         with theirs:
             try:
-                self._process = _launch(theirs.fileno(), pass_fds)
+                self._process = _launch(theirs.fileno(), pass_fds, environ)
                 self.set_timeout(timeout)
-                self.send(START, (function, *arguments))
+                self.send(channels.START, (function, *arguments))
             except BaseException:
                 close([self], grace=0)
                 raise
@@ -185,14 +125,14 @@ class Worker:
         self.command = _NAMES.get(kind) or value[0]
         try:
             self._channel.send(kind, value)
-        except Disconnected:
+        except channels.Disconnected:
             pass
         except TimeoutError:
             self._fail(f"did not take a command within {self._timeout:g} s", wait=0)
         except Exception as error:
             raise TypeError(
                 "Cannot send the environment constructor or arguments to a worker "
-                f"process: {type(error).__name__}: {error}"
+                f"process: {summary(error)}"
             ) from error
 
     def receive(self) -> tuple[bytes, Any]:
@@ -200,73 +140,110 @@ class Worker:
 
         Raises:
           EnvProcessError: if the child failed, is gone, or took too long.
+          Exception: what the child sent to be raised here.
         """
         try:
             kind, value = self._channel.receive()
-        except Disconnected:
+        except channels.Disconnected:
             self._fail("ended")
         except TimeoutError:
-            self._fail(f"did not answer within {self._timeout:g} s", wait=0)
-        if kind == ERROR:
-            self._fail("raised", value)
+            what = f"did not answer within {self._timeout:g} s"
+            self._fail(what, self._interrupt(), wait=0)
+        except Exception as error:
+            what = f"sent what cannot be unpickled, {summary(error)}"
+            self._fail(what, (None, "", traceback.format_exc()), wait=0)
+        if kind == channels.INVALID:
+            raise value
+        if kind == channels.ERROR:
+            self._fail(f"raised {value[1]}", value)
         return kind, value
 
     def hang_up(self):
         """Ask the child to end; safe to call again."""
+        self._end = self._end or time.monotonic()
         self._channel.close()
 
-    def reap(self, deadline: float):
-        """Wait until the deadline (monotonic seconds) for the end, then kill."""
+    def reap(self, grace: float):
+        """Wait until so many seconds after `hang_up` for the end, then kill."""
         if self._process is None or self._owner != os.getpid():
             return
-        try:
-            self._process.wait(max(0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0, self._end + grace - time.monotonic()))
+        self._kill()
+        self._owner = None  # Its id may be that of another process from now on.
 
-    def _fail(self, what: str, text: str = "", wait: float = 5) -> NoReturn:
-        """Raise the error that says how this child failed."""
-        try:
-            status = _describe(self._process.wait(wait))
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = "still running, so it was killed"
+    def _kill(self):
+        """End the child at once, and its process group."""
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, 0)  # Raises if nobody is left, as is usual.
+            end_group(self.pid)
+
+    def _interrupt(self) -> tuple | None:
+        """Report of a child about the place where it hangs, if it can tell."""
+        self._process.send_signal(signal.SIGUSR1)
+        self._channel.set_timeout(1.0)
+        with contextlib.suppress(Exception):
+            kind, value = self._channel.receive()
+            if kind == channels.ERROR:
+                return value
+        return None
+
+    def _fail(
+        self, what: str, report: tuple | None = None, wait: float = 5
+    ) -> NoReturn:
+        """Raise the error that says how this child failed.
+
+        A report is what environments it is about, or None; a line; and a traceback.
+        """
+        where, _, text = report or (None, "", "")
+        status = "still running, so it was killed"
+        if wait:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = describe_end(self._process.wait(wait))
+        self._kill()
         raise EnvProcessError(
-            f"{self.name()}: worker process {self.pid} {what} ({status}); last "
-            f"command: {self.command}." + (f"\n\n{text}" if text else "")
+            f"{where or self.name()}: worker process {self.pid} {what} ({status}); "
+            f"last command: {self.command}." + (f"\n\n{text}" if text else "")
         )
 
 
-def close(workers: Iterable[Worker], grace: float = 2.0):
+def close(workers: Iterable[Worker], grace: float = GRACE):
     """End all workers, killing those that do not within `grace` seconds."""
     workers = list(workers)
     for worker in workers:
         worker.hang_up()
-    deadline = time.monotonic() + grace
     for worker in workers:
-        worker.reap(deadline)
+        worker.reap(grace)
 
 
 def run_child(descriptor: int):
     """Main program of a child: read a function and its arguments, and call it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.signal(signal.SIGUSR1, _interrupt)
     if hasattr(os, "SCHED_BATCH"):  # The caller runs first, for all wait for it.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     threading.Thread(target=watch_parent, args=[os.getppid()], daemon=True).start()
-    channel = Channel(socket.socket(fileno=descriptor))
+    os.set_inheritable(descriptor, False)
+    channel = channels.Channel(socket.socket(fileno=descriptor))
     code = 0
     stack = contextlib.ExitStack()
     try:
         function, *arguments = channel.receive()[1]
         function(channel, stack, *arguments)
-    except Disconnected:
+    except channels.Disconnected:
         pass
+    except EnvError as error:
+        code = 1
+        with contextlib.suppress(channels.Disconnected):
+            channel.send(channels.INVALID, error)
     except BaseException as error:
         code = _exit_code(error)
-        with contextlib.suppress(Disconnected):
-            channel.send(ERROR, traceback.format_exc())
+        report = getattr(error, "where", None), summary(error), traceback.format_exc()
+        with contextlib.suppress(channels.Disconnected):
+            channel.send(channels.ERROR, report)
     try:
         stack.close()
     except BaseException:
@@ -274,31 +251,79 @@ def run_child(descriptor: int):
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+    end_group(os.getpid())
     os._exit(code)  # Threads and exit handlers of environments must not delay it.
 
 
-def _launch(descriptor: int, pass_fds: Sequence[int]) -> subprocess.Popen:
+def summary(error: BaseException) -> str:
+    """Type and first line of an exception."""
+    name = type(error).__name__
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        return name
+    return f"{name}: {lines[0]}" if lines else name
+
+
+def failure(place: str, command: str, error: BaseException) -> EnvError:
+    """What to raise for an exception of an environment in this process."""
+    text = "".join(traceback.format_exception(error))
+    return EnvError(
+        f"{place}: raised {summary(error)}; last command: {command}.\n\n{text}"
+    )
+
+
+def _launch(
+    descriptor: int, pass_fds: Sequence[int], environ: Mapping[str, str]
+) -> subprocess.Popen:
     """Start a fresh interpreter with the module search path of this one."""
     command = [sys.executable, "-c", _BOOT, str(descriptor), *map(str, sys.path)]
-    environ = {**os.environ, **_ENVIRON}
     # Until the child ignores interrupts, which are the parent's to handle, block them.
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return subprocess.Popen(
             command,
-            env=environ,
+            env={**os.environ, **environ},
             stdin=subprocess.DEVNULL,
             pass_fds=(descriptor, *pass_fds),
+            process_group=0,
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def watch_parent(parent: int):
-    """End this process when its parent did, even if the environment hangs."""
+    """End this process, and the group that it leads, when its parent has ended.
+
+    Runs in a thread, so it does even if the environment hangs.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
+    if os.getpgrp() == os.getpid():
+        end_group(os.getpid())
     os._exit(1)
+
+
+def end_group(group: int):
+    """Kill the processes of a group, but for this one; on Linux.
+
+    The resource trackers of `multiprocessing` are spared: they end when the others have
+    ended, and remove the shared memory and semaphores that these have left.
+    """
+    for name in os.listdir("/proc") if sys.platform == "linux" else ():
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # It has just ended.
+            if os.getpgid(int(name)) != group:
+                continue
+            with open(f"/proc/{name}/cmdline") as file:
+                tracker = "resource_tracker" in file.read()
+            if not tracker:
+                os.kill(int(name), signal.SIGKILL)
+
+
+def _interrupt(*_: Any) -> NoReturn:
+    raise Interrupted("the caller waits no longer")
 
 
 def _exit_code(error: BaseException) -> int:
@@ -307,7 +332,7 @@ def _exit_code(error: BaseException) -> int:
     return code if isinstance(code, int) else int(code is not None)
 
 
-def _describe(code: int) -> str:
+def describe_end(code: int) -> str:
     """How a process ended, in words."""
     if code >= 0:
         return f"exit code {code}"

@@ -1,0 +1,166 @@
+"""Rows of Gymnasium's vector environments: checked, and found when they fail.
+
+Gymnasium takes any object for a flag and text for a reward, and does not say which row
+it was. So the environments are wrapped, those of `AsyncVectorEnv` in its processes.
+"""
+
+import contextlib
+import functools
+import multiprocessing.connection
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, async_vector_env
+
+from agents.tools import batch_env, checks, processes, spaces
+
+_gymnasiums_worker = async_vector_env._async_worker
+
+
+class Checked(gymnasium.Wrapper):
+    """Environment of one row, whose results are checked before they are converted."""
+
+    def __init__(self, env: gymnasium.Env, row: int):
+        super().__init__(env)
+        self.row = row
+        found = env.observation_space, env.action_space
+        arrays = batch_env.Arrays.create(*found, 1)
+        self._writer, _ = arrays.writers(env.observation_space, row)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        result = self.env.reset(seed=seed, options=options)
+        self._writer.reset(0, result)
+        return result
+
+    def step(self, action: Any):
+        result = self.env.step(action)
+        self._writer.step(0, result)
+        return result
+
+
+class Alone(Checked):
+    """The same in a process of its own, from which errors return as text."""
+
+    def reset(self, **kwargs: Any):
+        with _telling(self.row, "reset"):
+            return super().reset(**kwargs)
+
+    def step(self, action: Any):
+        with _telling(self.row, "step"):
+            return super().step(action)
+
+
+def prepare(first_row: int):
+    """Check the environments of every `AsyncVectorEnv` that this process makes.
+
+    Their errors are said once, by this package.
+    """
+    async_vector_env._async_worker = functools.partial(_work, first_row)
+    noise = ".*ERROR: (Received the following|Raising the last|Traceback)"
+    warnings.filterwarnings("ignore", noise, UserWarning)
+
+
+def wrap(env: VectorEnv, first_row: int):
+    """Check the environments of a `SyncVectorEnv`."""
+    inner = env.unwrapped
+    if isinstance(inner, SyncVectorEnv):
+        inner.envs = [
+            _checked(Checked, one, row) for row, one in enumerate(inner.envs, first_row)
+        ]
+
+
+@contextlib.contextmanager
+def blaming(first_row: int, command: str) -> Iterator[None]:
+    """Find out which row an exception is about, if that can be known.
+
+    It becomes the attribute `where` of the exception, which is raised again, but for
+    those that say that a process of an `AsyncVectorEnv` has ended.
+
+    Raises:
+      EnvError: that tells how the process has ended.
+    """
+    try:
+        yield
+    except (checks.EnvDataError, processes.EnvError):
+        raise
+    except BaseException as error:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            one = frame.f_locals.get("self")
+            if isinstance(one, Checked):
+                error.where = f"Environment row {one.row}"
+            if isinstance(one, AsyncVectorEnv):
+                _blame_process(one, error, first_row, command)
+                break
+        raise
+
+
+def _blame_process(
+    env: AsyncVectorEnv, error: BaseException, first_row: int, command: str
+):
+    """Find the process that an exception is about."""
+    if isinstance(error, EOFError | ConnectionError):
+        running = [process.sentinel for process in env.processes]
+        multiprocessing.connection.wait(running, timeout=1.0)
+        for row, process in enumerate(env.processes, first_row):
+            if process.exitcode is not None:
+                end = processes.describe_end(process.exitcode)
+                raise processes.EnvError(
+                    f"Environment row {row}: process {process.pid} of AsyncVectorEnv "
+                    f"ended ({end}); last command: {command}."
+                ) from error
+    for row, pipe in enumerate(env.parent_pipes, first_row):
+        interrupted = isinstance(error, processes.Interrupted)
+        if pipe is None or (interrupted and not pipe.poll()):
+            error.where = f"Environment row {row}"
+            break
+
+
+def _checked(cls: type[Checked], env: Any, row: int) -> Any:
+    """Wrapped environment, unless it has spaces that are refused later."""
+    try:
+        return cls(env, row)
+    except spaces.UnsupportedSpaceError:
+        return env
+
+
+@contextlib.contextmanager
+def _telling(row: int, command: str) -> Iterator[None]:
+    """Make errors to text, with row and process."""
+    place = f"Environment row {row}"
+    try:
+        yield
+    except checks.EnvDataError as error:
+        raise checks.located(place, error) from None
+    except (Exception, SystemExit) as error:
+        place = f"{place}: process {os.getpid()} of AsyncVectorEnv"
+        raise processes.failure(place, command, error) from None
+
+
+def _work(
+    first_row: int,
+    index: int,
+    constructor: Callable[[], gymnasium.Env],
+    pipe: Any,
+    parent_pipe: Any,
+    memory: Any,
+    errors: Any,
+    *rest: Any,
+):
+    """Worker of `AsyncVectorEnv` that checks its environment.
+
+    Gymnasium's own reports what a constructor raises to the terminal only.
+    """
+    row = first_row + index
+    try:
+        with _telling(row, "start"):
+            env = _checked(Alone, constructor(), row)
+    except processes.EnvError as error:
+        errors.put((index, type(error), error, traceback.format_exc()))
+        pipe.send((None, False))
+        return
+    arguments = pipe, parent_pipe, memory, errors, *rest
+    _gymnasiums_worker(index, lambda: env, *arguments)

@@ -1,0 +1,114 @@
+"""Messages between two processes, over a pair of sockets.
+
+When either end disappears, the other one sees the end of the stream at once.
+"""
+
+import math
+import pickle
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+# Messages are one byte, their kind; all but these carry a pickled value. Where a worker
+# serves two batches, the second of each pair is for the other one.
+STEPS, RESETS, DONE = (b"s", b"t"), (b"r", b"q"), b"."
+STEP, RESET = STEPS[0], RESETS[0]
+START, CALL, GET, RESULT, MISSING, INVALID, ERROR = (
+    b"*", b"c", b"g", b"=", b"?", b"#", b"!"
+)  # fmt: skip
+_BARE = frozenset((*STEPS, *RESETS, DONE))
+
+
+class Disconnected(Exception):
+    """The process at the other end of a channel is gone."""
+
+
+class Channel:
+    """Messages over a blocking socket.
+
+    Waiting is left to the kernel, so that a message costs one system call on either
+    side; a timeout shows as `TimeoutError`.
+
+    Args:
+      connection: One end of a pair.
+      alive: Whether the other side lives, asked every second while waiting with or
+        without limit: processes that it forked keep its end open when it is gone.
+    """
+
+    def __init__(
+        self, connection: socket.socket, alive: Callable[[], bool] | None = None
+    ):
+        self._socket = connection
+        self._alive = alive or (lambda: True)
+        self._waits = math.inf  # Of the kernel, one after the other.
+
+    def set_timeout(self, seconds: float | None):
+        """Limit the wait for the other side; None means forever."""
+        self._waits = math.inf if seconds is None else math.ceil(seconds)
+        wait = 1.0 if seconds is None else seconds / self._waits
+        self._limit(socket.SO_RCVTIMEO, wait)
+        self._limit(socket.SO_SNDTIMEO, seconds or 0)
+
+    def send(self, kind: bytes, value: Any = None):
+        """Send one message, whose value is ignored for kinds that carry none.
+
+        Raises:
+          Disconnected, TimeoutError: and whatever pickling the value raises.
+        """
+        if kind not in _BARE:
+            payload = cloudpickle.dumps(value)
+            kind = kind + struct.pack("<Q", len(payload)) + payload
+        try:
+            self._socket.sendall(kind)
+        except BlockingIOError:
+            raise TimeoutError from None
+        except OSError as error:
+            raise Disconnected from error
+
+    def receive(self) -> tuple[bytes, Any]:
+        """Wait for one message and return its kind and value.
+
+        Raises:
+          Disconnected, TimeoutError: and whatever unpickling the value raises.
+        """
+        kind = self._read(1)
+        if kind in _BARE:
+            return kind, None
+        (size,) = struct.unpack("<Q", self._read(8))
+        return kind, pickle.loads(self._read(size))
+
+    def close(self):
+        """Hang up; the other side sees the end of the stream."""
+        self._socket.close()
+
+    def _limit(self, option: int, seconds: float):
+        """Set a limit of the socket; zero means none."""
+        micros = max(1, int(seconds * 1e6)) if seconds else 0
+        limit = struct.pack("ll", micros // 1_000_000, micros % 1_000_000)
+        self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
+
+    def _read(self, size: int) -> bytes:
+        """Exactly this many bytes."""
+        chunks, waits, flags = [], self._waits, 0
+        while size:
+            try:
+                chunk = self._socket.recv(size, flags)
+            except BlockingIOError:
+                waits -= 1
+                if flags:
+                    raise Disconnected from None
+                if not self._alive():
+                    flags = socket.MSG_DONTWAIT  # It may have said something at last.
+                elif waits <= 0:
+                    raise TimeoutError from None
+                continue
+            except OSError as error:
+                raise Disconnected from error
+            if not chunk:
+                raise Disconnected
+            chunks.append(chunk)
+            size -= len(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,0 +1,137 @@
+"""Whether observations lie in their space, checked for a whole batch at once."""
+
+import logging
+from collections.abc import Sequence
+
+import gymnasium
+import numpy as np
+
+from agents.tools import checks, spaces
+
+_NOTES = logging.getLogger(__name__)
+
+
+class RangeChecker:
+    """Checks that observations are finite and within the bounds of their space.
+
+    Discrete, MultiDiscrete and MultiBinary parts outside are errors. Boxes are often
+    declared carelessly, so the first value outside of one is logged as a warning, and
+    they are not looked at any more.
+
+    Args:
+      space: Observation space of one environment.
+      head: Number of columns before the float32 leaves, which must be finite.
+    """
+
+    def __init__(self, space: gymnasium.Space, head: int):
+        parts = spaces.leaf_spaces(space)
+        specs = spaces.flatten(spaces.spec(space))
+        names = checks.names("observation", spaces.spec(space))
+        self._head = head
+        self._leaves = [
+            _Leaf(*triple) for triple in zip(names, parts, specs, strict=True)
+        ]
+        self._watch()
+
+    def holds(
+        self, numbers: np.ndarray, others: Sequence[np.ndarray], headless: bool = False
+    ) -> bool:
+        """Whether there is nothing to complain about.
+
+        Args:
+          numbers: float32 `[K, head + W]`, or `[K, W]`: what comes before the float32
+            leaves, and these side by side.
+          others: The other leaves `[K, ...]`.
+          headless: Whether numbers are the leaves only.
+        """
+        if self._low is None:
+            inside = np.isfinite(numbers)
+        else:  # Comparisons with NaN are false.
+            skip = self._head if headless else 0
+            inside = numbers >= self._low[skip:]
+            inside &= numbers <= self._high[skip:]
+        return bool(inside.all()) and all(
+            leaf.holds(others[index]) for index, leaf in self._others
+        )
+
+    def require(self, leaves: Sequence[np.ndarray], rows: Sequence[int]):
+        """Complain about leaves `[K, ...]`, if there is anything, and name the row.
+
+        Raises:
+          EnvDataError: for values that are not finite, or not in a discrete space.
+        """
+        for leaf, values in zip(self._leaves, leaves, strict=True):
+            checks.require_finite(leaf.name, values, rows)
+            if not leaf.watched:
+                continue
+            text = leaf.complaint(values, rows)
+            if text and leaf.strict:
+                raise checks.EnvDataError(text)
+            if text:
+                _NOTES.warning(
+                    "%s Such values are used as they are; this is said once.", text
+                )
+                for other in self._leaves:
+                    other.watched &= other.strict
+                self._watch()
+
+    def _watch(self):
+        """Collect what `holds` must look at."""
+        floats = [leaf for leaf in self._leaves if leaf.dtype == np.float32]
+        others = [leaf for leaf in self._leaves if leaf.dtype != np.float32]
+        self._others = [(i, leaf) for i, leaf in enumerate(others) if leaf.watched]
+        self._low = self._high = None
+        if any(leaf.watched for leaf in floats):
+            limit = np.full(self._head, np.finfo(np.float32).max, np.float32)
+            self._low = np.concatenate([-limit, *(leaf.low.ravel() for leaf in floats)])
+            self._high = np.concatenate(
+                [limit, *(leaf.high.ravel() for leaf in floats)]
+            )
+
+
+class _Leaf:
+    """Bounds of one leaf.
+
+    Attributes:
+      strict: Whether values outside are errors.
+      watched: Whether values can be outside, and somebody wants to know.
+    """
+
+    def __init__(self, name: str, space: gymnasium.Space, spec: spaces.Spec):
+        self.name, self.dtype, self._space = name, spec.dtype, space
+        self.strict = not isinstance(space, gymnasium.spaces.Box)
+        *_, low, high = checks.bounds(space)
+        self.low, self.high = (
+            np.array(np.broadcast_to(x, spec.shape), spec.dtype) for x in (low, high)
+        )
+        kind = spec.dtype.kind
+        self.watched = kind != "b"
+        if kind == "b":
+            return
+        limit = (np.finfo if kind == "f" else np.iinfo)(spec.dtype)
+        self.watched = bool(
+            (self.low > limit.min).any() | (self.high < limit.max).any()
+        )
+        if kind != "f":  # As unsigned offsets, values that are too small are too large.
+            self._start = self.low if self.low.any() else None
+            span = self.high.astype(object) - self.low.astype(object)
+            self._span = np.array(span, f"u{spec.dtype.itemsize}")
+
+    def holds(self, values: np.ndarray) -> bool:
+        """Whether integers `[K, ...]` are inside."""
+        offsets = values if self._start is None else values - self._start
+        return bool((offsets.view(self._span.dtype) <= self._span).all())
+
+    def complaint(self, values: np.ndarray, rows: Sequence[int]) -> str | None:
+        """What to say about values `[K, ...]`; none if they are inside."""
+        wrong = np.argwhere((values < self.low) | (values > self.high))
+        if not len(wrong):
+            return None
+        index, *place = wrong[0].tolist()
+        low, high = (x[tuple(place)].item() for x in checks.bounds(self._space)[:2])
+        where = str(place) if place else ""
+        return (
+            f"Environment row {rows[index]}: {self.name}{where} is "
+            f"{values[tuple(wrong[0])].item()}, outside of its space, which goes from "
+            f"{low} to {high}."
+        )
