@@ -6,7 +6,6 @@ it was. So the environments are wrapped, those of `AsyncVectorEnv` in its proces
 
 import contextlib
 import functools
-import multiprocessing.connection
 import os
 import traceback
 import warnings
@@ -22,21 +21,28 @@ _gymnasiums_worker = async_vector_env._async_worker
 
 
 class Checked(gymnasium.Wrapper):
-    """Environment of one row, whose results are checked before they are converted."""
+    """Environment of one row, whose results are checked before they are converted.
+
+    Attributes:
+      row: Its number in the whole batch.
+      current: Sequence whose first item tells which row is busy.
+    """
 
     def __init__(self, env: gymnasium.Env, row: int):
         super().__init__(env)
-        self.row = row
+        self.row, self.current = row, [-1]
         found = env.observation_space, env.action_space
         arrays = batch_env.Arrays.create(*found, 1)
         self._writer, _ = arrays.writers(env.observation_space, row)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
+        self.current[0] = self.row
         result = self.env.reset(seed=seed, options=options)
         self._writer.reset(0, result)
         return result
 
     def step(self, action: Any):
+        self.current[0] = self.row
         result = self.env.step(action)
         self._writer.step(0, result)
         return result
@@ -68,55 +74,64 @@ def wrap(env: VectorEnv, first_row: int):
     """Check the environments of a `SyncVectorEnv`."""
     inner = env.unwrapped
     if isinstance(inner, SyncVectorEnv):
-        inner.envs = [
-            _checked(Checked, one, row) for row, one in enumerate(inner.envs, first_row)
-        ]
+        rows = enumerate(inner.envs, first_row)
+        inner.envs = [_checked(Checked, one, row) for row, one in rows]
+
+
+def tell(env: VectorEnv, current: Any):
+    """Let the environments of a `SyncVectorEnv` tell which of them is busy."""
+    for one in getattr(env.unwrapped, "envs", ()):
+        if isinstance(one, Checked):
+            one.current = current
 
 
 @contextlib.contextmanager
 def blaming(first_row: int, command: str) -> Iterator[None]:
-    """Find out which row an exception is about, if that can be known.
+    """Find out which process of an `AsyncVectorEnv` an exception is about, if any.
 
-    It becomes the attribute `where` of the exception, which is raised again, but for
-    those that say that a process of an `AsyncVectorEnv` has ended.
+    Its row becomes the attribute `where` of the exception, which is raised again.
 
     Raises:
-      EnvError: that tells how the process has ended.
+      EnvError: if the process has ended.
     """
     try:
         yield
     except (checks.EnvDataError, processes.EnvError):
         raise
     except BaseException as error:
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            one = frame.f_locals.get("self")
-            if isinstance(one, Checked):
-                error.where = f"Environment row {one.row}"
-            if isinstance(one, AsyncVectorEnv):
-                _blame_process(one, error, first_row, command)
+        frames = traceback.walk_tb(error.__traceback__)
+        callers = [frame.f_locals.get("self") for frame, _ in frames]
+        for env in callers:
+            if isinstance(env, AsyncVectorEnv):
+                row = _row_of_process(env, callers, error, first_row, command)
+                if row is not None:
+                    error.where = f"Environment row {row}"
                 break
         raise
 
 
-def _blame_process(
-    env: AsyncVectorEnv, error: BaseException, first_row: int, command: str
-):
-    """Find the process that an exception is about."""
-    if isinstance(error, EOFError | ConnectionError):
-        running = [process.sentinel for process in env.processes]
-        multiprocessing.connection.wait(running, timeout=1.0)
-        for row, process in enumerate(env.processes, first_row):
-            if process.exitcode is not None:
-                end = processes.describe_end(process.exitcode)
-                raise processes.EnvError(
-                    f"Environment row {row}: process {process.pid} of AsyncVectorEnv "
-                    f"ended ({end}); last command: {command}."
-                ) from error
-    for row, pipe in enumerate(env.parent_pipes, first_row):
-        interrupted = isinstance(error, processes.Interrupted)
-        if pipe is None or (interrupted and not pipe.poll()):
-            error.where = f"Environment row {row}"
-            break
+def _row_of_process(
+    env: AsyncVectorEnv,
+    callers: list[Any],
+    error: BaseException,
+    first_row: int,
+    command: str,
+) -> int | None:
+    """Row of the process that an exception is about, by the pipe that was in use."""
+    for index, pipe in enumerate(getattr(env, "parent_pipes", ())):
+        if pipe is not None and not any(x is pipe for x in callers):
+            continue
+        process, row = env.processes[index], first_row + index
+        if isinstance(error, EOFError | OSError):
+            process.join(1.0)
+        if process.exitcode is None or pipe is None:
+            return row
+        end = processes.describe_end(process.exitcode)
+        raise processes.EnvError(
+            f"Environment row {row}: process {process.pid} of AsyncVectorEnv ended "
+            f"({end}); last command: {command}."
+        ) from error
+    return None
 
 
 def _checked(cls: type[Checked], env: Any, row: int) -> Any:
@@ -136,8 +151,8 @@ def _telling(row: int, command: str) -> Iterator[None]:
     except checks.EnvDataError as error:
         raise checks.located(place, error) from None
     except (Exception, SystemExit) as error:
-        place = f"{place}: process {os.getpid()} of AsyncVectorEnv"
-        raise processes.failure(place, command, error) from None
+        who = f"{place}: process {os.getpid()} of AsyncVectorEnv"
+        raise processes.failure(who, command, error) from None
 
 
 def _work(

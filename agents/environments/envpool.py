@@ -13,7 +13,9 @@ class EnvPool(batch_env.Backend):
     """Batch of one kind of EnvPool's environments.
 
     EnvPool takes seeds when it is constructed only, so resetting all rows with seeds
-    constructs it anew; single rows cannot be seeded.
+    constructs it anew; single rows cannot be seeded. Where a terminal state falls on the
+    limit of episodes, EnvPool would only say that they are truncated, so they are
+    truncated here, one step before it would.
 
     Args:
       id: Name that EnvPool knows.
@@ -46,11 +48,13 @@ class EnvPool(batch_env.Backend):
         if max_length is not None:
             settings["max_episode_steps"] = max_length
         settings |= kwargs or {}
+        self.max_length = envpool.make_spec(id, **settings).config.max_episode_steps
+        settings["max_episode_steps"] = self.max_length + 1
+        self._elapsed = np.zeros(num_envs, np.int64)
         self._create = functools.partial(
             envpool.make, id, env_type="gymnasium", **settings
         )
         self._env = self._connect()
-        self.max_length = self._env.config["max_episode_steps"]
         self._everyone = np.arange(num_envs, dtype=np.int32)
         found = self._env.observation_space, self._env.action_space
         super().__init__(*found, batch_env.Arrays.create(*found, num_envs))
@@ -74,7 +78,11 @@ class EnvPool(batch_env.Backend):
         numbers[rows, batch_env.TERMINATED] = terminated
         numbers[rows, batch_env.TRUNCATED] = truncated
         self._write(self._arrays.observation, observation, rows)
-        done = rows[np.asarray(terminated) | truncated]
+        self._elapsed += 1
+        numbers[self._elapsed >= self.max_length, batch_env.TRUNCATED] = 1
+        done = np.flatnonzero(
+            numbers[:, [batch_env.TERMINATED, batch_env.TRUNCATED]].any(1)
+        )
         if restart and len(done):
             self._begin(self._arrays.following, done)
         return {}
@@ -99,6 +107,7 @@ class EnvPool(batch_env.Backend):
 
     def _begin(self, targets: list[np.ndarray], rows: np.ndarray):
         """Reset rows and store their first observations."""
+        self._elapsed[rows] = 0
         observation, info = self._env.reset(np.asarray(rows, np.int32))
         self._write(targets, observation, info["env_id"])
 

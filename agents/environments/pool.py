@@ -232,8 +232,10 @@ def obey(
                 continue
             channel.send(channels.DONE)
         except checks.EnvDataError as error:
-            place = f"Environment row {shared.current[worker, 0]}"
-            channel.send(channels.INVALID, checks.located(place, error))
+            row = shared.current[worker, 0]
+            if row >= 0:
+                error = checks.located(f"Environment row {row}", error)
+            channel.send(channels.INVALID, error)
 
 
 class _Row(external_process.Remote):

@@ -111,7 +111,7 @@ def _serve(
     channel.send(channels.RESULT, ([found] * len(rows), limit))
 
     def create(shared, part, own, _):
-        return _Whole(env, max_length, shared, part, own)
+        return _Whole(env, max_length, shared, worker, part, own)
 
     def one(row):
         envs = getattr(env, "envs", None)
@@ -128,6 +128,7 @@ class _Whole:
         env: VectorEnv,
         max_length: int | None,
         shared: pool.Shared,
+        worker: int,
         part: int,
         rows: list[int],
     ):
@@ -140,6 +141,8 @@ class _Whole:
         self._leaves = checks.leaves("observation", env.single_observation_space)
         self._begin, self._seed = shared.begin[own], shared.seed[own]
         self._restart = shared.restart[part : part + 1]
+        self._current = memoryview(shared.current[worker])
+        checked.tell(env, self._current)
         self._arrays = shared.arrays.part(own)
         self._writer, _ = self._arrays.writers(env.single_observation_space, rows[0])
         self._elapsed = np.zeros(len(rows), np.int64)
@@ -152,6 +155,7 @@ class _Whole:
         actions = batch_env.actions(self._action_space, self._arrays.action)
         with checked.blaming(self._first_row, "step"):
             results = self._env.step(actions)
+        self._current[0] = -1
         if not (isinstance(results, tuple) and len(results) == 5):
             raise checks.EnvDataError(
                 f"{self._name}.step must return observation, reward, terminated, "
@@ -202,6 +206,7 @@ class _Whole:
         with checked.blaming(self._first_row, "reset"):
             seed = self._seeds(mask, seeds)
             result = self._env.reset(seed=seed, options=options)
+        self._current[0] = -1
         if not (isinstance(result, tuple) and len(result) == 2):
             raise checks.EnvDataError(
                 f"{self._name}.reset must return observation, info; got "

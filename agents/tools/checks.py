@@ -76,7 +76,7 @@ class ResultWriter:
             ) from None
         try:
             self._reward[row] = reward
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # Its conversion is foreign code.
             self._reward[row] = number(self._place(row), reward)
         if type(terminated) not in _FLAGS or type(truncated) not in _FLAGS:
             terminated = flag(self._place(row), "terminated", terminated)

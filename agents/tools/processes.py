@@ -265,11 +265,11 @@ def summary(error: BaseException) -> str:
     return f"{name}: {lines[0]}" if lines else name
 
 
-def failure(place: str, command: str, error: BaseException) -> EnvError:
+def failure(who: str, command: str, error: BaseException) -> EnvError:
     """What to raise for an exception of an environment in this process."""
     text = "".join(traceback.format_exception(error))
     return EnvError(
-        f"{place}: raised {summary(error)}; last command: {command}.\n\n{text}"
+        f"{who} raised {summary(error)}; last command: {command}.\n\n{text}"
     )
 
 

@@ -128,7 +128,8 @@ class _Leaf:
         if not len(wrong):
             return None
         index, *place = wrong[0].tolist()
-        low, high = (x[tuple(place)].item() for x in checks.bounds(self._space)[:2])
+        bounds = checks.bounds(self._space)[:2]
+        low, high = (np.broadcast_to(x, self.low.shape)[tuple(place)] for x in bounds)
         where = str(place) if place else ""
         return (
             f"Environment row {rows[index]}: {self.name}{where} is "

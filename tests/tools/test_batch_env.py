@@ -1,11 +1,13 @@
 """Checks of batches: actions in, results out, exact values."""
 
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from agents.tools import batch_env, checks, mocks
+from agents.tools import batch_env, checks, mocks, processes
 
 
 class Script(gymnasium.Env):
@@ -216,6 +218,62 @@ def test_other_rewards_are_refused(reward):
         batch.step(np.array([2, 2]))
 
 
+@pytest.mark.parametrize(
+    "flag", [1, 0.0, np.bool_(True), np.array(1), np.array([True])]
+)
+def test_flags_of_all_common_types_are_accepted(flag):
+    expected = bool(np.asarray(flag).item())
+    envs, batch = make()
+    batch.reset()
+    envs[1].step = lambda action: (envs[1].observation, 0.0, flag, False, {})
+    assert batch.step(np.array([2, 2]))[2].tolist() == [False, expected]
+    assert written([True, flag], [False, False])[:, 1].tolist() == [1, expected]
+    assert written([False, False], [True, flag])[:, 2].tolist() == [1, expected]
+
+
+@pytest.mark.parametrize("flag", ["no", "", None, 2, np.nan, [], np.zeros(2, bool)])
+def test_other_flags_are_refused(flag):
+    envs, batch = make()
+    batch.reset()
+    envs[1].step = lambda action: (envs[1].observation, 0.0, flag, False, {})
+    text = "row 1: expected terminated to be true or false, got"
+    with pytest.raises(batch_env.EnvDataError, match=text):
+        batch.step(np.array([2, 2]))
+    with pytest.raises(batch_env.EnvDataError, match=text):
+        written([True, flag], [False, False])
+    with pytest.raises(batch_env.EnvDataError, match="row 1: expected truncated"):
+        written([False, False], [True, flag])
+
+
+def written(terminated, truncated, reward=(0.0, 0.0), observation=(0, 0)):
+    """Numbers `[2, ...]` that workers make of these results of two environments."""
+    arrays = batch_env.Arrays.create(spaces.Box(-1, 1, (1,)), spaces.Discrete(2), 2)
+    writer, _ = arrays.writers(spaces.Box(-1, 1, (1,)))
+    observation = [np.array([x], np.float32) if x == 0 else x for x in observation]
+    columns = observation, reward, terminated, truncated, [{}, {}]
+    writer.steps(list(zip(*columns, strict=True)))
+    return arrays.numbers
+
+
+class Hostile:
+    """Raises whatever is made of it."""
+
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no array")
+
+    def __float__(self):
+        raise RuntimeError("no number")
+
+
+@pytest.mark.parametrize("value", ["1.0", None, 1j, 10**400, [1.0, 2.0], Hostile()])
+def test_results_of_many_that_are_wrong_name_the_row(value):
+    no = [False, False]
+    with pytest.raises(batch_env.EnvDataError, match="row 1: expected reward to be a"):
+        written(no, no, reward=(0.0, value))
+    with pytest.raises(batch_env.EnvDataError, match="row 1: expected observation to"):
+        written(no, no, observation=(0, value))
+
+
 def test_old_interface_is_explained():
     envs, batch = make()
     envs[0].reset = lambda **kwargs: envs[0].observation
@@ -267,6 +325,83 @@ def test_errors_of_environments_name_the_row():
     with pytest.raises(ZeroDivisionError) as caught:
         batch.step(np.array([2, 2]))
     assert "environment row 1" in caught.value.__notes__[0]
+
+
+def test_exits_of_environments_are_errors():
+    envs, batch = make()
+    batch.reset()
+    envs[1].step = lambda action: sys.exit(4)
+    with pytest.raises(processes.EnvError) as caught:
+        batch.step(np.array([2, 2]))
+    first, blank, *rest = str(caught.value).splitlines()
+    assert first == "Environment row 1 raised SystemExit: 4; last command: step."
+    assert not blank
+    assert "sys.exit(4)" in "".join(rest)
+
+
+def test_errors_of_wrappers_about_data_name_the_row():
+    envs, batch = make()
+
+    def reset(**_):
+        raise checks.EnvDataError("no mask")
+
+    envs[1].reset = reset
+    with pytest.raises(batch_env.EnvDataError, match="^Environment row 1: no mask$"):
+        batch.reset()
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "bad"),
+    [(spaces.Discrete(5), 4, 7), (spaces.MultiBinary(2), [1, 0], [0, 3])],
+)
+def test_discrete_observations_outside_of_their_space_are_errors(space, good, bad):
+    envs, batch = make(space, observation=np.array(good))
+    batch.reset()
+    envs[1].observation = np.array(bad)
+    text = rf"row 1: observation.* is {np.max(bad)}, outside of its space"
+    with pytest.raises(batch_env.EnvDataError, match=text):
+        batch.step(np.array([2, 2]))
+    with pytest.raises(batch_env.EnvDataError, match=text):
+        batch.reset([1])
+
+
+def test_boxes_that_are_left_are_warned_of_once(caplog):
+    envs, batch = make()
+    batch.reset()
+    batch.step(np.array([2, 2]))
+    assert not caplog.records
+    envs[1].observation = np.array([0, 5], np.float32)
+    for _ in range(3):
+        observation, *_ = batch.step(np.array([2, 2]))
+        batch.reset()
+    assert observation.tolist() == [[0, 0], [0, 5]]
+    (record,) = caplog.records
+    assert "row 1: observation[1] is 5.0" in record.getMessage()
+    envs[0].observation = np.array([0, np.inf], np.float32)
+    with pytest.raises(batch_env.EnvDataError, match="row 0: .* not finite"):
+        batch.step(np.array([2, 2]))
+
+
+def test_observations_that_begin_an_episode_are_looked_at(caplog):
+    envs, batch = make()
+    batch.reset()
+    inside, outside = envs[1].observation, np.array([0, 5], np.float32)
+    envs[1].step = lambda action: (inside, 0.0, True, False, {})
+    envs[1].observation = outside
+    batch.start(np.array([2, 2]), restart=True)
+    assert batch.finish().numbers[1, batch_env.NUMBERS :].tolist() == [0, 0, 0, 5]
+    assert "row 1" in caplog.text
+
+
+def test_all_environments_are_closed_whatever_they_do(capsys):
+    envs, batch = make(size=3)
+    closed = []
+    envs[0].close = lambda: 1 // 0
+    envs[1].close = lambda: closed.append(1)
+    batch.close()
+    batch.close()
+    assert closed == [1]
+    assert capsys.readouterr().err.count("ZeroDivisionError") == 1
 
 
 def test_finite_check_maps_indices_to_rows():
