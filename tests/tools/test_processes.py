@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -144,3 +145,135 @@ def test_children_ignore_interrupts(start):
     os.kill(worker.pid, signal.SIGINT)
     worker.send(channels.STEP)
     assert worker.receive() == (channels.STEP, None)
+
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
+
+
+def own_process(channel, stack):
+    """Start a program, say its id, and wait."""
+    channel.send(channels.RESULT, subprocess.Popen(SLEEP).pid)
+    channel.receive()
+
+
+def gone(pid):
+    """Whether a process ends within some seconds."""
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return True
+    return not psutil.wait_procs([process], timeout=10)[1]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_a_child_has_started_ends_with_it(start, kill):
+    worker = start(own_process)
+    _, pid = worker.receive()
+    if kill:
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(processes.EnvProcessError, match="SIGKILL"):
+            worker.receive()
+    processes.close([worker])
+    assert gone(pid)
+
+
+def test_what_a_child_has_started_ends_with_a_parent_that_is_killed():
+    code = """
+from agents.tools import processes
+import os, subprocess, sys, time
+
+def own(channel, stack):
+    pid = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid
+    print(os.getpid(), pid, flush=True)
+    time.sleep(1000)
+
+worker = processes.Worker(own, name=lambda: "Test")
+worker.receive()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    with parent:
+        pids = [int(x) for x in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(pids) == 2
+    assert all(gone(pid) for pid in pids)
+
+
+def test_a_child_that_hangs_tells_where(start):
+    def target(channel, stack):
+        def the_place():
+            time.sleep(1000)
+
+        channel.send(channels.DONE)
+        the_place()
+
+    worker = start(target)
+    worker.receive()
+    worker.set_timeout(0.2)
+    with pytest.raises(processes.EnvProcessError) as caught:
+        worker.receive()
+    first, _, *rest = str(caught.value).splitlines()
+    assert first == (
+        f"Test: worker process {worker.pid} did not answer within 0.2 s (still running, "
+        "so it was killed); last command: start."
+    )
+    assert any(line.endswith("in the_place") for line in rest)
+
+
+def test_a_child_that_hears_nothing_is_killed(start):
+    def target(channel, stack):
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
+        channel.send(channels.DONE)
+        time.sleep(1000)
+
+    worker = start(target)
+    worker.receive()
+    worker.set_timeout(0.2)
+    with pytest.raises(processes.EnvProcessError, match="killed.*start.$"):
+        worker.receive()
+    assert worker._process.returncode == -signal.SIGKILL
+
+
+def test_the_end_of_a_child_is_seen_while_its_copy_lives(start):
+    def target(channel, stack):
+        if os.fork():
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(1000)
+
+    worker = start(target, timeout=60)
+    begin = time.monotonic()
+    with pytest.raises(processes.EnvProcessError, match="ended .killed by SIGKILL"):
+        worker.receive()
+    assert time.monotonic() - begin < 10
+
+
+class Trap:
+    """Raises where it is unpickled."""
+
+    def __reduce__(self):
+        return exec, ("raise KeyError('trap')",)
+
+
+def test_what_cannot_be_unpickled_is_an_error(start):
+    def target(channel, stack):
+        channel.send(channels.RESULT, Trap())
+        channel.receive()
+
+    with pytest.raises(processes.EnvProcessError, match="unpickled, KeyError: 'trap'"):
+        start(target).receive()
+
+
+def test_many_that_hang_while_closing_end_at_once(start):
+    def target(channel, stack):
+        stack.callback(time.sleep, 1000)
+        channel.send(channels.DONE)
+        channel.receive()
+
+    workers = [start(target) for _ in range(4)]
+    for worker in workers:
+        worker.receive()
+    for worker in workers:
+        worker.hang_up()
+    begin = time.monotonic()
+    for worker in workers:  # One after the other, as promises are called.
+        processes.close([worker], grace=1)
+    assert time.monotonic() - begin < 3
