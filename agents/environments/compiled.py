@@ -1,5 +1,6 @@
 """Environments in TensorFlow, in one program with the algorithm."""
 
+import traceback
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import tensorflow as tf
 
 from agents.environments import make
 from agents.environments.functional import functional_env
-from agents.tools import in_graph_batch_env, spaces
+from agents.tools import checks, in_graph_batch_env, processes, ranges, spaces
 
 
 class FunctionError(make.BackendError):
@@ -25,7 +26,9 @@ class Compiled(tf.Module):
       max_length: Steps after which to truncate episodes, by default its own.
 
     Raises:
-      FunctionError: if its functions do not fit its spaces, or act on the outside.
+      FunctionError: if its functions do not fit its spaces, or act on the outside, or
+        its first observations are not finite or not in a discrete space. Later ones
+        are not looked at: a program cannot raise on the way.
     """
 
     parts = 1
@@ -46,7 +49,9 @@ class Compiled(tf.Module):
         self._max_length = max_length or env.max_length
         check(env)
         seed = tf.zeros([2], tf.int32)
-        self._state = tf.nest.map_structure(_variable, env.initial(num_envs, seed))
+        initial = env.initial(num_envs, seed)
+        _require_inside(env, initial)
+        self._state = tf.nest.map_structure(_variable, initial)
         self._score = _variable(tf.zeros([num_envs]))
         self._length = _variable(tf.zeros([num_envs], tf.int32))
         entropy = np.random.SeedSequence().generate_state(1)
@@ -146,7 +151,7 @@ def check(env: functional_env.FunctionalEnv) -> None:
     except Exception as error:
         raise FunctionError(
             f"The functions of {name} fail when they are traced: "
-            f"{type(error).__name__}: {error}"
+            f"{processes.summary(error)}\n\n{traceback.format_exc()}"
         ) from error
     changed = sorted(
         {k for k, v in vars(env).items() if before.get(k, before) is not v}
@@ -174,6 +179,16 @@ def check(env: functional_env.FunctionalEnv) -> None:
     _expect(name, "observation", specs, observation)
     _expect(name, "reward", ([size], tf.float32), reward)
     _expect(name, "terminal", ([size], tf.bool), terminal)
+
+
+def _require_inside(env: functional_env.FunctionalEnv, state: Any) -> None:
+    """Raise FunctionError for observations that are not finite or outside, or warn."""
+    leaves = [x.numpy() for x in tf.nest.flatten(env.observation(state))]
+    checker = ranges.RangeChecker(env.observation_space, 0)
+    try:
+        checker.require(leaves, range(len(leaves[0])))
+    except checks.EnvDataError as error:
+        raise FunctionError(f"{type(env).__name__}.observation: {error}") from None
 
 
 def _expect(name: str, function: str, expected: Any, found: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agents import testing
-from agents.environments import make
+from agents.environments import make, vector
 from agents.tools import batch_env, mocks, processes, spaces
 
 NAMES = ("serial", "process", "workers")
@@ -336,6 +336,50 @@ def test_vector_environments_that_break_the_rules(kwargs, text):
         run()
 
 
+class Reusing(mocks.MockEnvironment):
+    """Mock of one step, whose first observation is the same number ever again if asked."""
+
+    def __init__(self, constant=False):
+        super().__init__((1,), durations=[1])
+        self._constant = constant
+
+    def _observe(self):
+        observation = super()._observe()
+        if self._constant:
+            observation[...] = 3
+        return observation
+
+
+def overwritten(cls, constant, num_envs):
+    one = functools.partial(Reusing, constant)
+    return cls([one] * num_envs, autoreset_mode="SameStep")
+
+
+@pytest.mark.parametrize(
+    "cls", [gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv]
+)
+def test_last_observations_that_are_overwritten_are_found_out(create, cls):
+    batch = create(functools.partial(overwritten, cls, False), 2, "vector")
+    batch.reset()
+
+    def run():
+        for _ in range(vector.FINALS // 2 + 1):
+            batch.start(np.zeros((2, 1)), restart=True)
+            batch.finish()
+
+    with pytest.raises(batch_env.EnvDataError, match="first observation of the next"):
+        run()
+
+
+def test_last_observations_may_equal_all_others(create):
+    cls = gymnasium.vector.SyncVectorEnv
+    batch = create(functools.partial(overwritten, cls, True), 2, "vector")
+    batch.reset()
+    for _ in range(vector.FINALS):
+        batch.start(np.zeros((2, 1)), restart=True)
+        assert batch.finish().numbers[:, batch_env.NUMBERS :].tolist() == [[3, 3]] * 2
+
+
 def test_vector_environments_are_truncated_in_time():
     batch = make.batch(Whole, 2, "vector", max_length=2, kwargs={"mode": "SameStep"})
     batch.reset()
@@ -456,6 +500,32 @@ def test_envpool_trajectories():
         batch.reset([1], [3])
     with pytest.raises(make.BackendError, match="no environment.*workers"):
         make.batch("NoSuch-v1", 2, "envpool")
+
+
+def test_envpool_terminates_at_the_limit_of_episodes(create):
+    """Episodes of constant actions have the same length with a limit that is longer."""
+    pytest.importorskip("envpool")
+
+    def flags(limit):
+        batch = create("CartPole-v1", 4, "envpool", max_length=limit)
+        batch.reset(seeds=[1, 2, 3, 4])
+        found = []
+        for _ in range(12):
+            batch.start(np.ones(4, int), restart=True)
+            numbers = batch.finish().numbers
+            found.append(numbers[:, [batch_env.TERMINATED, batch_env.TRUNCATED]] > 0)
+        return np.array(found)
+
+    free = flags(500)
+    ends = free[:, :, 0].argmax(0)
+    assert free[ends, range(4), 0].all()
+    assert not free[:, :, 1].any()
+    limit = int(np.median(ends)) + 1
+    limited = flags(limit)
+    assert limited[limit - 1, ends == limit - 1].all()
+    assert not limited[limit - 1, ends > limit - 1, 0].any()
+    assert limited[limit - 1, ends > limit - 1, 1].all()
+    assert (ends == limit - 1).any()
 
 
 def test_unknown_environments_are_suggested():
