@@ -7,7 +7,7 @@ synchronous form.
 import dataclasses
 
 from agents.algorithms import policy_gradient
-from agents.tools import schedules
+from agents.tools import bounds, schedules
 
 
 def _descent() -> dict:
@@ -26,9 +26,9 @@ class Config(policy_gradient.Config):
 
     type: str = "a2c"
     memory: str = "unrolls"
-    unroll_length: int = 5
-    chunk_length: int = 5
-    gae_lambda: schedules.Scalar = 1.0
+    unroll_length: bounds.Size = 5
+    chunk_length: bounds.Size = 5
+    gae_lambda: bounds.Fraction = 1.0
     normalize_advantages: bool = False
     entropy_coef: schedules.Scalar = 0.01
     optimizer: dict = dataclasses.field(default_factory=_descent)

@@ -13,6 +13,7 @@ from agents import networks, optimizers, preprocessing, returns
 from agents.networks.presets import NetworkConfig
 from agents.tools import (
     algorithm,
+    bounds,
     conditional,
     packing,
     placement,
@@ -30,24 +31,24 @@ class Config:
     """Known values of `normalize_rewards`."""
 
     # Data.
-    unroll_length: int = 128
+    unroll_length: bounds.Size = 128
     """Steps of every agent per update, for unrolls."""
     # Returns.
-    discount: schedules.Scalar = 0.99
+    discount: bounds.Fraction = 0.99
     normalize_observations: bool = True
     normalize_rewards: str = "return"
     """Divide by the root mean square of the `reward` or of the discounted `return`, and
     clip; only `clip`; or `none`. Reported returns are always raw."""
-    reward_clip: float = 10.0
+    reward_clip: bounds.PositiveFloat = 10.0
     # Objective.
     entropy_coef: schedules.Scalar = 0.0
-    value_coef: schedules.Scalar = 0.5
+    value_coef: bounds.NotNegative = 0.5
     """Weight of the value loss where it is added to that of the policy."""
     # Optimization.
     optimizer: dict | None = None
     """Moves the policy and the values, by the sum of both losses: nested blocks with a
     `type`, see `agents.optimizers`."""
-    max_failures: int = 0
+    max_failures: bounds.Whole = 0
     """Updates in a row that may fail, since something is not finite; they are undone
     and counted. One more stops the run."""
     jit: bool | None = None
@@ -56,14 +57,8 @@ class Config:
     network: NetworkConfig = NetworkConfig()
 
     def __post_init__(self) -> None:
+        bounds.require(self)
         self._require("normalize_rewards", *self.REWARDS)
-        schedules.require_positive(
-            unroll_length=self.unroll_length, reward_clip=self.reward_clip
-        )
-        schedules.require_within(0, 1, discount=self.discount)
-        schedules.require_within(
-            0, value_coef=self.value_coef, max_failures=self.max_failures
-        )
         self.create_optimizer()
 
     @property

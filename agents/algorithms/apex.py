@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from agents import exploration
 from agents.algorithms import dqn
-from agents.tools import conditional
+from agents.tools import bounds, conditional
 
 
 def _descent() -> dict:
@@ -30,26 +30,26 @@ class Config(dqn.Config):
 
     type: str = "apex"
     # Data.
-    capacity: int = 2_000_000
-    batch_size: int = 512
-    start_size: int = 50_000
-    replay_ratio: float = 0.0015
+    capacity: bounds.Count = 2_000_000
+    batch_size: bounds.Size = 512
+    start_size: bounds.Count = 50_000
+    replay_ratio: bounds.NotNegativeFloat = 0.0015
     # Exploration.
-    epsilon: float = 0.4
+    epsilon: bounds.FractionFloat = 0.4
     """Probability of a random action of the first agent. That of agent i out of N is
     `epsilon ** (1 + epsilon_alpha * i / (N - 1))`, the same at all times."""
-    epsilon_alpha: float = 7.0
-    ladder_size: int | None = None
+    epsilon_alpha: bounds.NotNegativeFloat = 7.0
+    ladder_size: bounds.Size | None = None
     """Number N of agents, of which these are a part; none if these are all."""
-    ladder_offset: int = 0
+    ladder_offset: bounds.Whole = 0
     """Number i of the first one of these agents."""
     # Returns.
-    n_step: int = 3
+    n_step: bounds.Size = 3
     # Priorities.
     prioritized: bool = True
     # Optimization.
     dueling: bool = True
-    target_period: int = 2_500
+    target_period: bounds.Count = 2_500
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from agents import exploration, optimizers
 from agents.algorithms import off_policy
 from agents.networks import action_values, layers
 from agents.networks.presets import NetworkConfig
-from agents.tools import placement, schedules
+from agents.tools import bounds, placement, schedules
 
 
 def _descent() -> dict:
@@ -34,31 +34,29 @@ class Config(off_policy.Config):
     batch_size: int = 64
     start_size: int = 1_000
     replay_ratio: float = 0.25
-    epsilon: schedules.Scalar = schedules.Schedule("linear", 1.0, 0.05, 10_000)
+    epsilon: bounds.Fraction = schedules.Schedule("linear", 1.0, 0.05, 10_000)
     """Probability of a random action."""
     double: bool = True
     """Choose the next action by the network that learns; van Hasselt et al. (2016)."""
     dueling: bool = False
     """Add up values of states and advantages of actions; Wang et al. (2016)."""
-    noisy_std: float = 0.0
+    noisy_std: bounds.NotNegativeFloat = 0.0
     """Initial noise of the last layers, instead of epsilon; Fortunato et al. (2018)."""
-    atoms: int = 1
+    atoms: bounds.Size = 1
     """Of a categorical distribution over returns; Bellemare et al. (2017)."""
     value_range: tuple[float, float] = (-10.0, 10.0)
     """Returns of the first and of the last atom."""
-    huber_delta: schedules.Scalar | None = 1.0
+    huber_delta: bounds.Positive | None = 1.0
     """Error from which on the loss is linear; none for the squared error."""
-    target_period: int = 500
+    target_period: bounds.Count = 500
     """Updates between copies to the target network."""
-    target_tau: schedules.Scalar = 1.0
+    target_tau: bounds.Share = 1.0
     """How far the target network moves each time."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
     network: NetworkConfig = NetworkConfig(layers=(128, 128))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        schedules.require_positive(atoms=self.atoms, huber_delta=self.huber_delta)
-        schedules.require_within(0, noisy_std=self.noisy_std)
         lowest, highest = self.value_range
         if not -math.inf < lowest < highest < math.inf:
             raise ValueError(

@@ -12,7 +12,7 @@ import tensorflow as tf
 from agents import memories, returns
 from agents.algorithms import actor_critic
 from agents.networks import layers
-from agents.tools import conditional, rows, schedules
+from agents.tools import bounds, conditional, rows, schedules
 
 
 def _descent() -> dict:
@@ -33,25 +33,25 @@ class Config(actor_critic.Config):
 
     type: str = "impala"
     # Data.
-    unroll_length: int = 20
+    unroll_length: bounds.Size = 20
     """Steps of every agent that one unroll holds, which values look ahead at most."""
-    unrolls_per_update: int = 1
+    unrolls_per_update: bounds.Size = 1
     """Unrolls of every agent in a batch; there is one step of the optimizer per batch."""
-    queue_size: int = 1
+    queue_size: bounds.Whole = 1
     """Batches that wait between acting and learning, so how many updates old the policy
     is that acted; the first ones of a run only fill the queue. Zero learns at once."""
     # Returns.
     normalize_rewards: str = "clip"
     """As for other algorithms, or `soft_asymmetric`: 5 tanh(r / 5), of which 0.3 if it
     is negative, as in the code of the paper's authors; the paper does not divide r."""
-    reward_clip: float = 1.0
-    rho_bar: schedules.Scalar = 1.0
+    reward_clip: bounds.PositiveFloat = 1.0
+    rho_bar: bounds.NotNegative = 1.0
     """Largest importance weight of an error of the values."""
-    c_bar: schedules.Scalar = 1.0
+    c_bar: bounds.NotNegative = 1.0
     """Largest importance weight of what follows."""
-    rho_pg: schedules.Scalar = 1.0
+    rho_pg: bounds.NotNegative = 1.0
     """Largest importance weight of an advantage."""
-    vtrace_lambda: schedules.Scalar = 1.0
+    vtrace_lambda: bounds.Fraction = 1.0
     """Lower values trust the values more than what happened later."""
     # Objective.
     reduction: str = "sum"
@@ -64,15 +64,6 @@ class Config(actor_critic.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("reduction", "sum", "mean")
-        schedules.require_positive(unrolls_per_update=self.unrolls_per_update)
-        schedules.require_within(
-            0,
-            queue_size=self.queue_size,
-            rho_bar=self.rho_bar,
-            c_bar=self.c_bar,
-            rho_pg=self.rho_pg,
-        )
-        schedules.require_within(0, 1, vtrace_lambda=self.vtrace_lambda)
 
 
 class IMPALA(actor_critic.ActorCritic):

@@ -9,7 +9,15 @@ import tensorflow as tf
 
 from agents import memories, optimizers, preprocessing, returns
 from agents.networks.presets import NetworkConfig
-from agents.tools import algorithm, conditional, placement, rows, schedules, spaces
+from agents.tools import (
+    algorithm,
+    bounds,
+    conditional,
+    placement,
+    rows,
+    schedules,
+    spaces,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,28 +28,28 @@ class Config:
     """Names of the fields that describe optimizers."""
 
     # Data.
-    capacity: int = 1_000_000
+    capacity: bounds.Count = 1_000_000
     """Transitions in the replay memory."""
-    batch_size: int = 256
+    batch_size: bounds.Size = 256
     """Transitions per update."""
-    start_size: int = 5_000
+    start_size: bounds.Count = 5_000
     """Transitions in the memory before the first update, unless it is full before."""
-    replay_ratio: float = 1.0
+    replay_ratio: bounds.NotNegativeFloat = 1.0
     """Updates per environment step, exact on average for any number of agents."""
-    stack: int | None = None
+    stack: bounds.Size | None = None
     """Frames of an observation that it shares with those before, stored once."""
     # Returns.
-    discount: float = 0.99
-    n_step: int = 1
+    discount: bounds.FractionFloat = 0.99
+    n_step: bounds.Size = 1
     """Rewards that are summed up before the value of what follows."""
-    reward_clip: float | None = None
+    reward_clip: bounds.PositiveFloat | None = None
     """Bound of rewards in training; reported returns are raw."""
     normalize_observations: bool = False
     # Priorities.
     prioritized: bool = False
     """Sample by temporal difference error; Schaul et al. (2016)."""
-    priority_alpha: float = 0.6
-    priority_beta: schedules.Scalar = 0.4
+    priority_alpha: bounds.NotNegativeFloat = 0.6
+    priority_beta: bounds.NotNegative = 0.4
     """Exponent of importance weights."""
     # Optimization.
     jit: bool = True
@@ -52,19 +60,7 @@ class Config:
     network: NetworkConfig = NetworkConfig(layers=(256, 256))
 
     def __post_init__(self) -> None:
-        schedules.require_positive(
-            capacity=self.capacity,
-            batch_size=self.batch_size,
-            n_step=self.n_step,
-            reward_clip=self.reward_clip,
-        )
-        schedules.require_within(0, 1, discount=self.discount)
-        schedules.require_within(
-            0,
-            replay_ratio=self.replay_ratio,
-            priority_alpha=self.priority_alpha,
-            priority_beta=self.priority_beta,
-        )
+        bounds.require(self)
         for name in ("start_size", "capacity"):
             if getattr(self, name) < self.batch_size:
                 raise ValueError(

@@ -8,7 +8,7 @@ import tensorflow as tf
 from agents import memories, optimizers, returns
 from agents.algorithms import actor_critic
 from agents.networks import layers
-from agents.tools import conditional, rows, schedules
+from agents.tools import bounds, conditional, rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Config(actor_critic.Config):
     # Data.
     memory: str = "episodes"
     """`episodes`: whole episodes; `unrolls`: fixed number of steps of every agent."""
-    update_every: int = 25
+    update_every: bounds.Size = 25
     """Episodes per update, for whole episodes."""
-    chunk_length: int = 16
+    chunk_length: bounds.Size = 16
     """Steps that recurrent networks are trained through."""
     # Returns.
-    gae_lambda: schedules.Scalar = 0.95
+    gae_lambda: bounds.Fraction = 0.95
     """1 gives Monte-Carlo advantages; lower values trade variance for bias."""
     normalize_advantages: bool = True
     # Optimization.
@@ -32,11 +32,8 @@ class Config(actor_critic.Config):
     is shared."""
 
     def __post_init__(self) -> None:
+        bounds.require(self)
         self._require("memory", "episodes", "unrolls")
-        schedules.require_positive(
-            update_every=self.update_every, chunk_length=self.chunk_length
-        )
-        schedules.require_within(0, 1, gae_lambda=self.gae_lambda)
         unrolls = self.memory == "unrolls" and self.network.recurrent
         if unrolls and self.unroll_length % self.chunk_length:
             raise ValueError(

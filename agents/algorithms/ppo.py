@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from agents import optimizers
 from agents.algorithms import policy_gradient
-from agents.tools import placement, schedules
+from agents.tools import bounds, placement, schedules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,47 +19,39 @@ class Config(policy_gradient.Config):
     """Hyperparameters of PPO; the defaults are those of the TensorFlow Agents paper."""
 
     type: str = "ppo"
-    discount: schedules.Scalar = 0.995
-    gae_lambda: schedules.Scalar = 1.0
+    discount: bounds.Fraction = 0.995
+    gae_lambda: bounds.Fraction = 1.0
     normalize_rewards: str = "reward"
     # Objective.
     objective: str = "kl"
     """`kl`: adaptive penalty; `clip`: clipped importance ratio."""
-    kl_target: schedules.Scalar = 0.01
+    kl_target: bounds.Positive = 0.01
     """Aimed KL divergence per update, in nats; the penalty adapts to it."""
-    kl_cutoff_factor: schedules.Scalar = 2.0
-    kl_cutoff_coef: schedules.Scalar = 1000.0
+    kl_cutoff_factor: bounds.NotNegative = 2.0
+    kl_cutoff_coef: bounds.NotNegative = 1000.0
     """Weight of the squared KL divergence beyond `kl_cutoff_factor` targets."""
-    kl_penalty: float = 1.0
+    kl_penalty: bounds.NotNegativeFloat = 1.0
     """Initial weight of the KL divergence."""
-    clip: schedules.Scalar = 0.2
-    value_clip: schedules.Scalar | None = None
+    clip: bounds.Positive = 0.2
+    value_clip: bounds.Positive | None = None
     """Largest change of values per update, in units of normalized returns."""
     # Optimization by Adam, unless there are other optimizers.
-    epochs: int = 25
-    minibatch_size: int | None = None
+    epochs: bounds.Count = 25
+    minibatch_size: bounds.Size | None = None
     """Steps per gradient step; none for the whole batch."""
-    block_size: int = 1000
+    block_size: bounds.Size = 1000
     """Steps of the whole batch that are computed at a time. The KL cut-off looks at
     each block, as it does at each episode in the paper."""
-    learning_rate: schedules.Scalar = 1e-4
-    value_learning_rate: schedules.Scalar | None = 1e-3
+    learning_rate: bounds.NotNegative = 1e-4
+    value_learning_rate: bounds.NotNegative | None = 1e-3
     """None for that of the policy."""
-    adam_epsilon: float = 1e-7
-    clip_norm: schedules.Scalar | None = None
+    adam_epsilon: bounds.NotNegativeFloat = 1e-7
+    clip_norm: bounds.NotNegative | None = None
     """Largest global norm of the gradients of policy and of value."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("objective", "kl", "clip")
-        schedules.require_positive(
-            kl_target=self.kl_target,
-            clip=self.clip,
-            value_clip=self.value_clip,
-            epochs=self.epochs,
-            minibatch_size=self.minibatch_size,
-            block_size=self.block_size,
-        )
 
     def create_optimizer(self) -> tuple[optimizers.Optimizer, bool]:
         """Epochs of Adam; other optimizers replace it for policy or value."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 from agents import optimizers
 from agents.algorithms import off_policy
 from agents.networks import distributions, heads, layers, soft_actor_critic
-from agents.tools import placement, rows, schedules, spaces
+from agents.tools import bounds, placement, rows, schedules, spaces
 
 
 def _descent() -> dict:
@@ -29,22 +29,18 @@ class Config(off_policy.Config):
     OPTIMIZERS = ("critic_optimizer", "optimizer", "temperature_optimizer")
 
     type: str = "sac"
-    tau: schedules.Scalar = 0.005
+    tau: bounds.Share = 0.005
     """How far the target critics move after every update."""
     target_entropy: schedules.Scalar | None = None
     """In nats; none for minus the number of action dimensions, or, with discrete
     actions, 0.5 log n."""
-    initial_temperature: float = 1.0
+    initial_temperature: bounds.PositiveFloat = 1.0
     optimizer: dict = dataclasses.field(default_factory=_descent)
     """Moves the policy."""
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
     temperature_optimizer: dict = dataclasses.field(default_factory=_descent)
     jit: bool = False
     threads: str = "beside"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        schedules.require_positive(initial_temperature=self.initial_temperature)
 
 
 class SAC(off_policy.OffPolicy):

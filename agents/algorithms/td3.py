@@ -13,7 +13,7 @@ import tensorflow as tf
 from agents import exploration, optimizers
 from agents.algorithms import off_policy
 from agents.networks import heads, layers, soft_actor_critic
-from agents.tools import placement, rows, schedules
+from agents.tools import bounds, placement, rows
 
 
 def _descent() -> dict:
@@ -31,19 +31,19 @@ class Config(off_policy.Config):
     NOISES = ("gaussian", "ornstein_uhlenbeck", "parameters")
 
     type: str = "td3"
-    tau: schedules.Scalar = 0.005
+    tau: bounds.Share = 0.005
     """How far the target networks move after every update of the policy."""
     noise: str = "gaussian"
     """Of exploration: `gaussian`; `ornstein_uhlenbeck`, correlated in time; or on the
     `parameters` of the policy, the same for a whole episode."""
-    noise_std: schedules.Scalar = 0.1
+    noise_std: bounds.NotNegative = 0.1
     """Deviation of actions from those of the policy, in units of half their range."""
     twin: bool = True
     """Believe the lesser of two values, not the first one."""
-    target_noise: schedules.Scalar = 0.2
+    target_noise: bounds.NotNegative = 0.2
     """Deviation of the next actions that targets are averaged over."""
-    target_noise_clip: schedules.Scalar = 0.5
-    policy_delay: int = 2
+    target_noise_clip: bounds.NotNegative = 0.5
+    policy_delay: bounds.Count = 2
     """Updates of the critics per update of the policy."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
     """Moves the policy."""
@@ -57,13 +57,6 @@ class Config(off_policy.Config):
             raise ValueError(
                 f"noise must be one of {', '.join(self.NOISES)}, got {self.noise!r}."
             )
-        schedules.require_positive(policy_delay=self.policy_delay)
-        schedules.require_within(
-            0,
-            noise_std=self.noise_std,
-            target_noise=self.target_noise,
-            target_noise_clip=self.target_noise_clip,
-        )
 
 
 class TD3(off_policy.OffPolicy):

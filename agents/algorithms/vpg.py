@@ -7,7 +7,7 @@ Reinforcement Learning"; Schulman et al. (2016) for the advantages.
 import dataclasses
 
 from agents.algorithms import policy_gradient
-from agents.tools import schedules
+from agents.tools import bounds
 
 
 def _ascent() -> dict:
@@ -28,7 +28,7 @@ class Config(policy_gradient.Config):
     """Hyperparameters of VPG."""
 
     type: str = "vpg"
-    gae_lambda: schedules.Scalar = 0.97
+    gae_lambda: bounds.Fraction = 0.97
     optimizer: dict = dataclasses.field(default_factory=_ascent)
     value_optimizer: dict | None = dataclasses.field(default_factory=_regression)
 

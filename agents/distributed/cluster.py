@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Iterator
 
 from agents.distributed import guard
+from agents.tools import errors
 
 TIMEOUT = 10.0
 """Seconds in which a cluster must answer."""
 
 
-class DistributedError(ValueError):
+class DistributedError(errors.Mistake):
     """Something that cannot run on Ray as asked, in one line."""
 
 

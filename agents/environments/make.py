@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from agents.environments import envpool, serial, vector, workers
-from agents.tools import batch_env, limits, processes, spaces, wrappers
+from agents.tools import batch_env, errors, limits, processes, wrappers
 
 BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool", "compiled")
 
@@ -29,16 +29,16 @@ _NAMESPACES = {
 }
 
 
-class EnvironmentNotFound(ValueError):
+class EnvironmentNotFound(errors.Mistake):
     """No environment has this name; the text is one line with suggestions."""
 
 
-class BackendError(ValueError):
+class BackendError(errors.Mistake):
     """A backend cannot run an environment; the text is one line that says which can."""
 
 
-class ConstructorError(RuntimeError):
-    """An environment could not be constructed; the text holds the traceback."""
+class ConstructorError(errors.Mistake):
+    """An environment could not be constructed; its traceback is in the text below."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +226,7 @@ def describe(
         with limits.interrupted(None if waits else start_timeout):
             env, limit = _one(id, max_length, kwargs, backend, start_timeout)
             found = env.observation_space, env.action_space
-    except (EnvironmentNotFound, BackendError, spaces.UnsupportedSpaceError):
+    except errors.Mistake:
         raise
     except processes.EnvError as error:
         raise ConstructorError(

@@ -1,9 +1,9 @@
 """Configuration of networks, by preset name or in full. Imports no TensorFlow."""
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
-from agents.tools import config
+from agents.tools import bounds, config
 
 JOINS = ("concat", "product", "sum", "mean")
 """How streams come together; or an import path."""
@@ -24,11 +24,11 @@ class NetworkConfig:
     """How the parts come together: `concat`, `product`, `sum`, `mean`, or the import
     path of a class or of a function that returns a layer, which is given all of them in
     the structure of the observation, as they are where there is no stream."""
-    convolutions: tuple[tuple[int, int, int], ...] = ()
+    convolutions: Annotated[tuple[tuple[int, int, int], ...], bounds.SIZE] = ()
     """Filters, kernel size and stride of each layer for images."""
-    residual: tuple[int, ...] = ()
+    residual: Annotated[tuple[int, ...], bounds.SIZE] = ()
     """Or filters of each section of residual blocks; Espeholt et al. (2018), figure 3."""
-    layers: tuple[int | str | dict, ...] = (200, 100)
+    layers: Annotated[tuple[int | str | dict, ...], bounds.SIZE] = (200, 100)
     """Behind all of that. The first one is given flat numbers if it is dense or
     recurrent, and what is observed as it is if it is another one. `lstm` and `gru`
     remember the steps of an episode. Where `sac` and `td3` judge an action, it joins in
@@ -39,17 +39,18 @@ class NetworkConfig:
     """One torso for policy and value; else each has its own."""
     initializer: str = "scaled"
     """`scaled` (Glorot, as in the TensorFlow Agents paper) or `orthogonal`."""
-    output_scale: float = 0.1
+    output_scale: bounds.NotNegativeFloat = 0.1
     """Scale of the initial weights of the policy's last layer."""
     continuous: str = "normal"
     """Distribution of continuous actions: `normal`, clipped to the bounds, or, between
     finite bounds, `tanh_normal` or `beta`."""
     mean_activation: str = "tanh"
     """Activation of the mean of normal actions."""
-    initial_std: float = 0.35
+    initial_std: bounds.PositiveFloat = 0.35
     """Initial standard deviation of continuous actions, of [-1, 1]; before tanh."""
 
     def __post_init__(self) -> None:
+        bounds.require(self)
         for name, known in (
             ("initializer", ("scaled", "orthogonal")),
             ("continuous", ("normal", "tanh_normal", "beta")),

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import schedules
+from agents.tools import bounds
 
 
 class Clipped(optimizer_.Wrapper):
@@ -13,7 +13,7 @@ class Clipped(optimizer_.Wrapper):
         """Choose the largest norm of the change of all variables together."""
         super().__init__(optimizer)
         self.metric_names = (*self.metric_names, "step_norm")
-        schedules.require_positive(max_norm=max_norm)
+        bounds.require_options(bounds.POSITIVE, max_norm=max_norm)
         self._max_norm = max_norm
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from agents.optimizers import gradient, replicas
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import schedules
+from agents.tools import bounds, schedules
 
 
 class Evolutionary(optimizer_.Optimizer):
@@ -40,8 +40,8 @@ class Evolutionary(optimizer_.Optimizer):
         """
         super().__init__()
         self._descent = gradient.Gradient(optimizer, learning_rate)
-        schedules.require_positive(
-            num_samples=num_samples, std=std, batch_size=batch_size
+        bounds.require_options(
+            bounds.POSITIVE, num_samples=num_samples, std=std, batch_size=batch_size
         )
         self._num_samples, self._std = num_samples, std
         self._batch = num_samples if batch_size is None else batch_size

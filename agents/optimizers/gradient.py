@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from agents.optimizers import adam, replicas
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import config, schedules
+from agents.tools import bounds, config, schedules
 
 OPTIMIZERS = {
     name.lower(): value
@@ -48,6 +48,10 @@ class Gradient(optimizer_.Optimizer):
           **options: Of the Keras optimizer.
         """
         super().__init__()
+        bounds.require_options(
+            bounds.NOT_NEGATIVE, learning_rate=learning_rate, clip_norm=clip_norm
+        )
+        bounds.require_options(bounds.POSITIVE, block=block)
         if isinstance(optimizer, str):
             name = optimizer.lower()
             if name not in OPTIMIZERS:

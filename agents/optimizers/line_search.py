@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import schedules
+from agents.tools import bounds
 
 
 class LineSearch(optimizer_.Wrapper):
@@ -35,7 +35,10 @@ class LineSearch(optimizer_.Wrapper):
             self.needs = self.needs | {"kl"}
         self.metric_names = (*self.metric_names, "step_fraction", "improvement")
         self._max_iterations = max_iterations
-        schedules.require_positive(max_iterations=max_iterations, max_kl=max_kl)
+        bounds.require_options(
+            bounds.POSITIVE, max_iterations=max_iterations, max_kl=max_kl
+        )
+        bounds.require_options(bounds.NOT_NEGATIVE, accept_ratio=accept_ratio)
         self._accept_ratio = accept_ratio
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import schedules
+from agents.tools import bounds
 
 
 class Minibatch(optimizer_.Wrapper):
@@ -25,7 +25,7 @@ class Minibatch(optimizer_.Wrapper):
         """
         super().__init__(optimizer)
         self.needs = self.needs | {"items", "seed"}
-        schedules.require_positive(epochs=epochs, size=size)
+        bounds.require_options(bounds.POSITIVE, epochs=epochs, size=size)
         self._epochs, self._size = epochs, size
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:

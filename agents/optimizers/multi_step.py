@@ -1,7 +1,7 @@
 """Several steps in a row."""
 
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import schedules
+from agents.tools import bounds
 
 
 class MultiStep(optimizer_.Wrapper):
@@ -10,7 +10,7 @@ class MultiStep(optimizer_.Wrapper):
     def __init__(self, optimizer: optimizer_.Optimizer, num_steps: int = 10) -> None:
         """Choose how often."""
         super().__init__(optimizer)
-        schedules.require_positive(num_steps=num_steps)
+        bounds.require_options(bounds.POSITIVE, num_steps=num_steps)
         self._num_steps = num_steps
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:

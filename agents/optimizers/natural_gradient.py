@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from agents.optimizers import conjugate_gradient, replicas
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import schedules
+from agents.tools import bounds
 
 
 class NaturalGradient(optimizer_.Optimizer):
@@ -40,11 +40,13 @@ class NaturalGradient(optimizer_.Optimizer):
           subsampling_fraction: Random share of the items for the Fisher information.
         """
         super().__init__()
-        if not 0 < subsampling_fraction <= 1:
-            raise ValueError(
-                f"subsampling_fraction must be in (0, 1], got {subsampling_fraction}."
-            )
-        schedules.require_positive(max_kl=max_kl, cg_max_iterations=cg_max_iterations)
+        bounds.require_options(bounds.SHARE, subsampling_fraction=subsampling_fraction)
+        bounds.require_options(
+            bounds.POSITIVE, max_kl=max_kl, cg_max_iterations=cg_max_iterations
+        )
+        bounds.require_options(
+            bounds.NOT_NEGATIVE, cg_damping=cg_damping, cg_tolerance=cg_tolerance
+        )
         self.max_kl = max_kl
         self._solver = conjugate_gradient.ConjugateGradient(
             cg_max_iterations, cg_tolerance

@@ -56,19 +56,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Command line of the script."""
-    parser = argparse.ArgumentParser(prog="agents benchmark", description=__doc__)
+    parser = runs.Parser("benchmark", description=__doc__)
     parser.add_argument("mode", choices=["simulate", "train"])
     parser.add_argument("--config", required=True, metavar="NAME|FILE.yaml")
     parser.add_argument("--backend", metavar="B", help="environment.backend")
-    parser.add_argument("--num_agents", type=int, metavar="N")
+    parser.add_argument("--num_agents", type=runs.COUNT, metavar="N")
     parser.add_argument(
-        "--steps", type=int, metavar="N", help="environment steps (default: 5 s worth)"
+        "--steps",
+        type=runs.COUNT,
+        metavar="N",
+        help="environment steps (default: 5 s worth)",
     )
     configs.add_overrides(parser)
-    args = parser.parse_args(argv)
-    if args.steps is not None and args.steps < 1:
-        raise runs.RunError("--steps must be positive.")
-    return args
+    return parser.parse_args(argv)
 
 
 def measure(

@@ -15,7 +15,15 @@ from agents.tools import config as config_
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the names and what they do, or one complete config as YAML."""
-    parser = argparse.ArgumentParser(prog="agents configs", description=__doc__)
+    from agents.scripts import runs  # Which reads configs.
+
+    return runs.reporting(_print)(argv)
+
+
+def _print(argv: Sequence[str] | None) -> int:
+    from agents.scripts import runs
+
+    parser = runs.Parser("configs", description=__doc__)
     parser.add_argument("config", nargs="?", metavar="NAME|FILE.yaml")
     add_overrides(parser)
     args = parser.parse_args(argv)
@@ -24,12 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         docs = {name: f.__doc__.splitlines()[0] for name, f in EXPERIMENTS.items()}
         print("\n".join(f"{name:<{width}}{doc}" for name, doc in docs.items()))
         return 0
-    try:
-        config = load(args.config, args.set)
-    except config_.ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    config_.dump(config_.to_dict(config), sys.stdout)
+    config_.dump(config_.to_dict(load(args.config, args.set)), sys.stdout)
     return 0
 
 

@@ -14,7 +14,7 @@ from agents.scripts import runs
 def main(argv: Sequence[str] | None = None) -> int:
     """Run episodes and print a summary; its last line is JSON."""
     parser = runs.episodes_parser("evaluate", __doc__, num_episodes=20)
-    args = runs.parse_episodes(parser, argv)
+    args = parser.parse_args(argv)
     result = evaluate(
         args.logdir, args.num_episodes, args.checkpoint, args.stochastic, args.seed
     )

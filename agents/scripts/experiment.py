@@ -1,10 +1,10 @@
 """What a config consists of."""
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 from agents.environments import make
-from agents.tools import calls
+from agents.tools import bounds, calls
 from agents.tools import config as config_
 
 ALGORITHMS = {
@@ -21,8 +21,8 @@ ALGORITHMS = {
 """Type to module, which holds the dataclass `Config`, and class."""
 
 
-MAX_TIMEOUT = 1e6
-"""Seconds; as good as no limit, and what sockets and timers can count."""
+Timeout = Annotated[float, bounds.Bounds(0, 1_000_000, open=True)]
+"""Seconds, at most as many as sockets and timers can count."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,18 +37,18 @@ class Environment:
     `vector`: vectorized by their own code; `envpool`: those of EnvPool; `compiled`:
     functional ones, in one program with the algorithm; `auto`: vector for Atari,
     compiled for `module:Class` of a functional one, else workers."""
-    num_agents: int = 16
-    num_workers: int | None = None
+    num_agents: Annotated[int, bounds.Bounds(1, 1_000_000)] = 16
+    num_workers: bounds.Size | None = None
     """Processes of the workers backend; none for one per core."""
-    max_length: int | None = None
+    max_length: bounds.Size | None = None
     """Steps after which episodes are truncated; none for the limit of the id."""
     action_lag: bool | None = None
     """Step the batch in two halves, one of which acts while the other steps; none: for
     many agents in workers, where that is faster."""
-    timeout: float = 60.0
+    timeout: Timeout = 60.0
     """Seconds that a step or reset may take; no limit in the process of the trainer,
     which is where backends serial, envpool and compiled step."""
-    start_timeout: float = 120.0
+    start_timeout: Timeout = 120.0
     """Seconds that the construction of an environment may take."""
     kwargs: dict = dataclasses.field(default_factory=dict)
     """Arguments of the environment's constructor."""
@@ -100,31 +100,25 @@ class Environment:
                 f"config key 'environment.backend' is {self.backend!r}; "
                 + config_.did_you_mean(self.backend, make.BACKENDS)
             )
-        _positive(self, "environment", "num_agents", "num_workers", "max_length")
-        for name in ("timeout", "start_timeout"):
-            if not 0 < getattr(self, name) <= MAX_TIMEOUT:
-                raise config_.ConfigError(
-                    f"config key 'environment.{name}' must be a positive number of "
-                    f"seconds, at most {MAX_TIMEOUT:g}, got {getattr(self, name)}."
-                )
+        bounds.require(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
     """Phases of a run, in environment steps of training."""
 
-    steps: int = 1_000_000
+    steps: bounds.Count = 1_000_000
     """All phases of training together."""
-    eval_every: int = 50_000
+    eval_every: bounds.Count = 50_000
     """Length of a phase of training."""
-    eval_episodes: int = 20
+    eval_episodes: bounds.Whole = 20
     """Deterministic episodes of a phase of evaluation; zero for none."""
-    keep_checkpoints: int = 5
+    keep_checkpoints: bounds.Size = 5
     wandb: str | None = None
     """Weights & Biases project to report to."""
 
     def __post_init__(self) -> None:
-        _positive(self, "train", "steps", "eval_every", "keep_checkpoints")
+        bounds.require(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +129,7 @@ class Devices:
     places the operations that use them.
     """
 
-    replicas: int = 1
+    replicas: bounds.Size = 1
     """Devices that compute gradients together, each of a part of the batch."""
     policy: str | None = None
     """Of the algorithm: networks, optimizers, normalization."""
@@ -145,7 +139,7 @@ class Devices:
     """None or `CPU:0`: environments run on the processor, whatever else does not."""
 
     def __post_init__(self) -> None:
-        _positive(self, "devices", "replicas")
+        bounds.require(self)
         if self.environment not in (None, "CPU:0"):
             raise config_.ConfigError(
                 f"config key 'devices.environment' is {self.environment!r}, but "
@@ -188,8 +182,11 @@ class Config:
     preprocessing: list | dict = dataclasses.field(default_factory=list)
     """Stages that observations pass before the algorithm sees them: a list, or for
     structured observations lists by the path of the part; `preprocessing.create`."""
-    seed: int = 0
+    seed: Annotated[int, bounds.SEED] = 0
     devices: Devices = dataclasses.field(default_factory=Devices)
+
+    def __post_init__(self) -> None:
+        bounds.require(self)
 
     def without_memory(self, num_agents: int) -> "Config":
         """The same with the least replay memory that is legal, if it has any."""
@@ -231,15 +228,6 @@ class Config:
             )
 
 
-def _positive(section: Any, path: str, *names: str) -> None:
-    for name in names:
-        value = getattr(section, name)
-        if value is not None and value < 1:
-            raise config_.ConfigError(
-                f"config key '{path}.{name}' must be positive, got {value}."
-            )
-
-
 def resolve(values: dict) -> Config:
     """Check a mapping and make a config of it."""
     algorithm = values.get("algorithm", {})
@@ -271,6 +259,10 @@ def algorithm_class(kind: str) -> type:
 
 def _location(kind: str) -> tuple[str, str]:
     """Module and class of an algorithm."""
+    if not isinstance(kind, str):
+        raise config_.ConfigError(
+            f"config key 'algorithm.type' must be str, got {kind!r}."
+        )
     if ":" in kind:
         module, _, name = kind.partition(":")
         return module, name

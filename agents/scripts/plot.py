@@ -3,7 +3,6 @@
 Runs of one config are one curve: the mean over seeds and a band between the quartiles.
 """
 
-import argparse
 import dataclasses
 import json
 import math
@@ -14,6 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from agents.scripts import runs
+from agents.tools import errors
+
 COLORS = ("#3366cc", "#e8762c", "#2e9e6b", "#b0408f", "#7a5cc4", "#c9a227", "#5b6770")
 SIZE = (7.0, 4.4)  # Inches.
 DPI = 150
@@ -21,7 +23,7 @@ INK, LIGHT = "#2b2f36", "#e3e6ea"
 MARKED_POINTS = 30  # Curves with at most so many points show each of them.
 
 
-class PlotError(ValueError):
+class PlotError(errors.Mistake):
     """Runs that cannot be drawn; the message is one line for the user."""
 
 
@@ -37,13 +39,10 @@ class Curve:
     upper: np.ndarray
 
 
+@runs.reporting
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse the command line, draw the figure and say where it is.
-
-    Returns:
-      Exit code; 2 for runs that cannot be drawn.
-    """
-    parser = argparse.ArgumentParser(prog="agents plot", description=__doc__)
+    """Parse the command line, draw the figure and say where it is."""
+    parser = runs.Parser("plot", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
     parser.add_argument("--outfile", required=True, metavar="FILE.png")
     parser.add_argument("--x", choices=("steps", "seconds"), default="steps")
@@ -53,11 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="scores to draw (default: evaluate if there are any, otherwise train)",
     )
     args = parser.parse_args(argv)
-    try:
-        plot_runs(args.runs, args.outfile, args.x, args.phase)
-    except (PlotError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    plot_runs(args.runs, args.outfile, args.x, args.phase)
     print(f"Wrote {args.outfile}")
     return 0
 

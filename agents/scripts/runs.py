@@ -6,15 +6,16 @@ import dataclasses
 import functools
 import os
 import pathlib
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agents.distributed import cluster
 from agents.environments import make
 from agents.scripts import configs, experiment
-from agents.tools import batch_env, calls, processes, spaces
+from agents.tools import batch_env, bounds, calls, errors, processes, spaces
 from agents.tools import config as config_
 
 if os.environ.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
@@ -26,7 +27,7 @@ LAG_AGENTS = 32
 with fewer, what the graph does twice as often costs more than waiting."""
 
 
-class RunError(ValueError):
+class RunError(errors.Mistake):
     """Something wrong with a run directory or an environment, in one line."""
 
 
@@ -34,23 +35,21 @@ def reporting(main: Callable) -> Callable:
     """Turn expected errors of a script into one line on stderr and an exit code.
 
     Mistakes of the user give 2, failures of a running environment or algorithm 1, and
-    Ctrl-C 130.
+    Ctrl-C 130. The traceback of the user's own code, if that has failed, is below.
     """
 
     @functools.wraps(main)
     def wrapper(argv=None) -> int:
         try:
             return main(argv)
-        except (
-            RunError,
-            config_.ConfigError,
-            spaces.UnsupportedSpaceError,
-            make.EnvironmentNotFound,
-            make.BackendError,
-            make.ConstructorError,
-            cluster.DistributedError,
-        ) as error:
+        except errors.Mistake as error:
             print(f"error: {error}", file=sys.stderr)
+            return 2
+        except OSError as error:
+            if error.filename is None:  # No file, so nothing that the user named.
+                raise
+            text = f"cannot use {str(error.filename)!r}: {error.strerror}."
+            print(f"error: {errors.line(text)}", file=sys.stderr)
             return 2
         except (
             processes.EnvError,
@@ -67,9 +66,49 @@ def reporting(main: Callable) -> Callable:
     return wrapper
 
 
-def policy_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Command line whose mistakes are one line, with exit code 2."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        """Command line of `agents NAME`; options are those of argparse."""
+        super().__init__(prog=f"agents {name}", **options)
+
+    def parse_known_args(self, args=None, namespace=None):
+        for text in sys.argv[1:] if args is None else args:
+            if wrong := errors.control(text):
+                self.error(f"the argument {text!r} has the character {ascii(wrong)}")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> Any:
+        """Raise a Mistake."""
+        message = re.sub(r"^argument (\S+): must", r"\1 must", message)
+        raise errors.Mistake(f"{message}; see `{self.prog} --help`.")
+
+
+def integer(allowed: bounds.Bounds) -> Callable[[str], int]:
+    """Type of arguments that are integers within bounds."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text[:100])
+        except ValueError:
+            demand = f"must be an integer, got {text!r}"
+        else:
+            demand = allowed.refuse(value)
+        if demand:
+            raise argparse.ArgumentTypeError(demand.rstrip("."))
+        return value
+
+    return convert
+
+
+COUNT, SEED = integer(bounds.COUNT), integer(bounds.SEED)
+"""Types of arguments."""
+
+
+def policy_parser(name: str, description: str | None) -> Parser:
     """Command line of a script that uses a trained policy."""
-    parser = argparse.ArgumentParser(prog=f"agents {name}", description=description)
+    parser = Parser(name, description=description)
     parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
     parser.add_argument(
         "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
@@ -77,27 +116,15 @@ def policy_parser(name: str, description: str | None) -> argparse.ArgumentParser
     return parser
 
 
-def episodes_parser(
-    name: str, description: str | None, num_episodes: int
-) -> argparse.ArgumentParser:
+def episodes_parser(name: str, description: str | None, num_episodes: int) -> Parser:
     """Command line of a script that runs episodes of a trained policy."""
     parser = policy_parser(name, description)
-    parser.add_argument("--num_episodes", type=int, default=num_episodes, metavar="N")
+    parser.add_argument("--num_episodes", type=COUNT, default=num_episodes, metavar="N")
     parser.add_argument(
         "--stochastic", action="store_true", help="sample actions as in training"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the environments")
+    parser.add_argument("--seed", type=SEED, default=0, help="of the environments")
     return parser
-
-
-def parse_episodes(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None
-) -> argparse.Namespace:
-    """Arguments of `episodes_parser`, checked."""
-    args = parser.parse_args(argv)
-    if args.num_episodes < 1:
-        raise RunError("--num_episodes must be positive.")
-    return args
 
 
 def start_tensorflow(debug: bool = False) -> None:
@@ -227,7 +254,7 @@ def algorithm(
         if num_agents is None:
             return config.create_learner(description)
         return config.create_algorithm(description, num_agents)
-    except spaces.UnsupportedSpaceError:
+    except errors.Mistake:
         raise
     except ValueError as error:
         raise RunError(str(error)) from error

@@ -21,7 +21,7 @@ from typing import Any
 from agents.distributed import cluster
 from agents.environments import make
 from agents.scripts import configs, display, experiment, runs
-from agents.tools import batch_env
+from agents.tools import batch_env, bounds
 from agents.tools import config as config_
 
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Command line of the script."""
-    parser = argparse.ArgumentParser(prog="agents train", description=__doc__)
+    parser = runs.Parser("train", description=__doc__)
     parser.add_argument(
         "--config", required=True, metavar="NAME|FILE.yaml", help="what to train"
     )
@@ -68,7 +68,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="T",
         help="prefix of the run directory (default: now); again to resume the run",
     )
-    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument("--seed", type=runs.SEED, metavar="N")
     configs.add_overrides(parser)
     parser.add_argument(
         "--debug", action="store_true", help="eager, in one process and thread"
@@ -87,13 +87,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--num_workers",
-        type=int,
+        type=runs.COUNT,
         metavar="N",
         help="workers on Ray (default: one per free CPU)",
     )
     parser.add_argument(
         "--num_shards",
-        type=int,
+        type=runs.integer(bounds.WHOLE),
         default=0,
         metavar="N",
         help="processes on Ray that hold a replay memory (default: that of the learner)",
@@ -104,8 +104,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(
             "--ray_address, --num_workers and --num_shards need --executor ray"
         )
-    if args.num_shards < 0:
-        parser.error("--num_shards must not be negative")
     return args
 
 

@@ -17,7 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from agents.scripts import configs, experiment, runs, space, train, trainer, trials
+from agents.scripts import (
+    configs,
+    experiment,
+    runs,
+    space,
+    train,
+    trainer,
+    trials,
+)
 from agents.tools import config as config_
 
 
@@ -54,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Command line of the script."""
-    parser = argparse.ArgumentParser(
-        prog="agents tune",
+    parser = runs.Parser(
+        "tune",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -70,7 +78,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "'algorithm.learning_rate: {low: 1e-5, high: 1e-2, log: true}'",
     )
     parser.add_argument(
-        "--trials", required=True, type=int, metavar="N", help="finished ones in all"
+        "--trials",
+        required=True,
+        type=runs.COUNT,
+        metavar="N",
+        help="finished ones in all",
     )
     parser.add_argument(
         "--logdir", default="logdir", metavar="DIR", help="parent of the study"
@@ -79,13 +91,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--name", metavar="STUDY", help="directory in DIR (default: CONFIG-study)"
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="of the runs and of the choice of values"
+        "--seed",
+        type=runs.SEED,
+        metavar="N",
+        help="of the runs and of the choice of values",
     )
     configs.add_overrides(parser)
-    args = parser.parse_args(argv)
-    if args.trials < 1:
-        parser.error("--trials must be positive")
-    return args
+    return parser.parse_args(argv)
 
 
 def require_optuna() -> None:
@@ -253,7 +265,7 @@ class Study:
         import optuna
 
         count = len(self.finished())
-        sequence = np.random.SeedSequence([abs(self._config.seed), count])
+        sequence = np.random.SeedSequence([self._config.seed, count])
         seed = int(sequence.generate_state(1)[0])
         self._study.sampler = optuna.samplers.TPESampler(seed=seed)
         trial = self._study.ask()

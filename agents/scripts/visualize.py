@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write one video per episode and `episodes.json`, and say where they are."""
     parser = runs.episodes_parser("visualize", __doc__, num_episodes=3)
     parser.add_argument("--outdir", required=True, metavar="OUT", help="for the videos")
-    args = runs.parse_episodes(parser, argv)
+    args = parser.parse_args(argv)
     films = visualize(
         args.logdir,
         args.outdir,

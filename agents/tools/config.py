@@ -10,15 +10,16 @@ import difflib
 import importlib
 import inspect
 import pathlib
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from agents.tools import files, schedules
+from agents.tools import bounds, errors, files, schedules
 
 
-class ConfigError(ValueError):
+class ConfigError(errors.Mistake):
     """A mistake in a config, in one line."""
 
 
@@ -44,7 +45,7 @@ def did_you_mean(
 ) -> str:
     """Suggestion for a misspelt name, or the known ones, or those that are shown."""
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, 1, 0.5)
+    near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
     if near:
         return f"did you mean {near[0]!r}?"
     return f"known are {', '.join(known if shown is None else shown)}."
@@ -66,19 +67,25 @@ def declaration(value: Any, what: str = "it") -> dict:
 
 
 def find(path: str) -> Any:
-    """Class or function at an import path `module:name`; raises ConfigError.
+    """Class or function at an import path `module:name`.
 
-    Where nothing may be imported that is a NotImportedError.
+    Raises:
+      ConfigError: if there is none, with the traceback of a module that fails.
+      NotImportedError: where nothing may be imported.
     """
     if not _importing.get():
         raise NotImportedError(f"{path!r} is not imported here.")
     module, _, name = path.partition(":")
-    try:
-        found = importlib.import_module(module)
+    if not all([*module.split("."), *name.split(".")]):
+        raise ConfigError(f"{path!r} is no import path 'module:name'.")
+    what = f"cannot import {path!r}"
+    with errors.framed(what, ConfigError):
+        found = imported = importlib.import_module(module)
         for part in name.split("."):
+            if not hasattr(found, part):
+                kind = f"module {module!r}" if found is imported else f"{found!r}"
+                raise ConfigError(f"{what}: {kind} has no attribute {part!r}.")
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"cannot import {path!r}: {error}.") from error
     if not callable(found):
         raise ConfigError(f"{path!r} is no class or function.")
     return found
@@ -114,13 +121,8 @@ def call(
             raise ConfigError(
                 f"unknown argument {key!r} of {what}; {did_you_mean(key, shown)}"
             )
-    try:
+    with errors.framed(what, ConfigError):
         return function(**arguments)
-    except ConfigError:
-        raise
-    except (TypeError, ValueError) as error:
-        text = str(error).rpartition("__init__() ")[2].split("\n")[0]
-        raise ConfigError(f"{what}: {text}") from error
 
 
 def build(cls: type, values: Any, path: str = "") -> Any:
@@ -130,7 +132,10 @@ def build(cls: type, values: Any, path: str = "") -> Any:
     where = f"config key '{path}'" if path else "the config"
     if not isinstance(values, dict):
         raise ConfigError(f"{where} must be a mapping, got {values!r}.")
-    hints = typing.get_type_hints(cls)
+    if not dataclasses.is_dataclass(cls):
+        raise ConfigError(f"{where} needs a dataclass to tell its keys, got {cls}.")
+    with errors.framed(f"types of the keys of {cls.__name__}", ConfigError):
+        hints = typing.get_type_hints(cls)
     known = {field.name for field in dataclasses.fields(cls)}
     for key in values:
         if key not in known:
@@ -142,12 +147,18 @@ def build(cls: type, values: Any, path: str = "") -> Any:
         key: convert(hints[key], value, f"{path}.{key}" if path else key)
         for key, value in values.items()
     }
-    try:
-        return cls(**arguments)
-    except ConfigError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: {error}") from error
+    with errors.framed(where, ConfigError):
+        try:
+            made = cls(**arguments)
+            bounds.require(made)
+        except errors.Mistake:
+            raise
+        except bounds.OutOfBounds as error:
+            full = f"{path}.{error.field}" if path else error.field
+            raise ConfigError(f"config key '{full}' {error.text}") from error
+        except ValueError as error:  # How dataclasses refuse values.
+            raise ConfigError(f"{where}: {error}") from error
+    return made
 
 
 def convert(hint: Any, value: Any, path: str) -> Any:
@@ -171,17 +182,28 @@ def convert(hint: Any, value: Any, path: str) -> Any:
         return list(value)
     converted = _convert_scalar(hint, value)
     if converted is None:
-        name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
-        raise ConfigError(f"config key '{path}' must be {name}, got {value!r}.")
+        raise ConfigError(
+            f"config key '{path}' must be {_name(hint, value)}, got {value!r}."
+        )
     return converted
+
+
+def _name(hint: Any, value: Any) -> str:
+    """Demand that a value does not meet."""
+    if hint is float and isinstance(value, float):
+        return "a finite float"
+    return (
+        str(hint) if typing.get_origin(hint) else getattr(hint, "__name__", str(hint))
+    )
 
 
 def _convert_scalar(hint: Any, value: Any) -> Any:
     """Number, flag or text as its type; None if it is something else."""
     if hint is float and isinstance(value, str):  # YAML 1.1 leaves 1e-4 as text.
         with contextlib.suppress(ValueError):
-            return float(value)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+            value = float(value)
+    finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    number = finite and not isinstance(value, bool)
     if hint is float and number:
         return float(value)
     if hint is int and number and float(value).is_integer():
@@ -280,22 +302,12 @@ def override(values: dict, assignments: Iterable[str]) -> dict:
 
 def parse(text: str, name: str) -> Any:
     """Value of a YAML text; tags that construct Python objects are refused."""
-    from ruamel import yaml
+    from agents.tools import plain_yaml
 
     try:
-        return to_dict(yaml.YAML(typ="safe", pure=True).load(text))
-    except yaml.constructor.ConstructorError as error:
-        tag = str(error.problem).split("\n")[0]
-        raise ConfigError(
-            f"{name} has a tag that is not allowed: {tag}; use plain YAML."
-        ) from error
-    except yaml.error.YAMLError as error:
-        problem = getattr(error, "problem", None) or str(error).split("\n")[0]
-        mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{name} is not valid YAML{line}: {problem}.") from error
-    except (ValueError, RecursionError) as error:  # Impossible dates; endless nesting.
-        raise ConfigError(f"{name} is not valid YAML: {error}.") from error
+        return plain_yaml.read(text)
+    except plain_yaml.PlainError as error:
+        raise ConfigError(f"{name} {error}") from error
 
 
 def require_name(name: str, what: str) -> None:
@@ -312,8 +324,16 @@ def require_name(name: str, what: str) -> None:
 
 def load(filename: str | pathlib.Path) -> Any:
     """Content of a YAML file."""
+    from agents.tools import plain_yaml
+
+    path = pathlib.Path(filename)
     try:
-        text = pathlib.Path(filename).read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():  # Pipes and devices may never end.
+            raise ConfigError(
+                f"cannot read config file {filename}: it is no regular file."
+            )
+        with path.open(encoding="utf-8") as file:
+            text = file.read(plain_yaml.LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read config file {filename}: {error}") from error
     return parse(text, str(filename))

@@ -1,7 +1,6 @@
 """Hyperparameters that change in training."""
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 
@@ -109,22 +108,6 @@ def ends(value: Any) -> tuple[float, ...]:
         return (value,)
     both = value.values or (value.start, value.end)
     return tuple(x for x in both if x is not None)
-
-
-def require_positive(**options: Any) -> None:
-    """Raise ValueError unless numbers and schedules are positive, or there are none."""
-    for name, option in options.items():
-        if option is not None and not all(x > 0 for x in ends(option)):
-            raise ValueError(f"{name} must be positive, got {option}.")
-
-
-def require_within(least: float, most: float = math.inf, /, **options: Any) -> None:
-    """Raise ValueError unless numbers and schedules are, or there are none."""
-    for name, option in options.items():
-        inside = option is None or all(least <= x <= most for x in ends(option))
-        if not inside:
-            bounds = f"at least {least}" if most == math.inf else f"{least} to {most}"
-            raise ValueError(f"{name} must be {bounds}, got {option}.")
 
 
 class Time(NamedTuple):

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from agents.tools import errors
+
 ACTION_MASK = "action_mask"
 """Key at the top of a Dict of observations that tells which actions are allowed."""
 
 
-class UnsupportedSpaceError(ValueError):
+class UnsupportedSpaceError(errors.Mistake):
     """A space that the toolkit, or the chosen algorithm, cannot handle."""
 
 

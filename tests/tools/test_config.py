@@ -279,13 +279,22 @@ def test_file_round_trip(tmp_path):
     assert [key for key in keys if key in fields] == fields
 
 
-@pytest.mark.parametrize(
-    "number", [1e-4, 1e-05, 3e22, 0.1, 1e6, -2.5, 1 / 3, float("inf"), 0.0]
-)
+@pytest.mark.parametrize("number", [1e-4, 1e-05, 3e22, 0.1, 1e6, -2.5, 1 / 3, 0.0])
 def test_floats_survive_the_file(tmp_path, number):
     config.dump({"rate": number}, tmp_path / "x.yaml")
     loaded = config.load(tmp_path / "x.yaml")["rate"]
     assert config.convert(float, loaded, "rate") == number
+
+
+@pytest.mark.parametrize("text", [".inf", "-.inf", ".nan", "1e400", "'inf'", "nan"])
+def test_floats_must_be_finite(text):
+    value = config.parse(f"rate: {text}", "x")["rate"]
+    message = error(lambda: build(rate=value))
+    kind = "float" if isinstance(value, str) else "a finite float"
+    assert message == f"config key 'rate' must be {kind}, got {value!r}."
+    assert f"'schedule' must be {kind}, got" in error(lambda: build(schedule=value))
+    schedule = {"type": "linear", "from": 1, "to": 0, "over": value}
+    assert "'schedule.over'" in error(lambda: build(schedule=schedule))
 
 
 def test_plain_values_of_a_config():
