@@ -5,7 +5,6 @@ import difflib
 import functools
 import importlib
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -222,21 +221,14 @@ def describe(
     """
     backend = choose(id, backend)
     waits = backend in ("serial", "vector")
-    try:
-        with limits.interrupted(None if waits else start_timeout):
-            env, limit = _one(id, max_length, kwargs, backend, start_timeout)
-            found = env.observation_space, env.action_space
-    except errors.Mistake:
-        raise
-    except processes.EnvError as error:
-        raise ConstructorError(
-            f"Cannot construct environment {id!r}: {error}"
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise ConstructorError(
-            f"Cannot construct environment {id!r}: {processes.summary(error)}\n\n"
-            f"{traceback.format_exc()}"
-        ) from error
+    what = f"Cannot construct environment {id!r}"
+    with errors.framed(what, ConstructorError):
+        try:
+            with limits.interrupted(None if waits else start_timeout):
+                env, limit = _one(id, max_length, kwargs, backend, start_timeout)
+                found = env.observation_space, env.action_space
+        except processes.EnvError as error:  # Its text holds a traceback already.
+            raise ConstructorError(f"{what}: {error}") from error
     if backend != "compiled":
         limits.close([env.close])
     return Description(*found, limit)
@@ -285,10 +277,7 @@ def _is_functional(id: str | Callable[..., Any]) -> bool:
         module = id.partition(":")[0]
         if ":" not in id or module in gymnasium.registry:
             return False
-        try:
-            id = _attribute(id)
-        except Exception:  # Reported where it is constructed.
-            return False
+        id = _attribute(id)
     name = "agents.environments.functional.functional_env"
     if not isinstance(id, type) or name not in sys.modules:
         return False
@@ -401,17 +390,16 @@ def _attribute(id: str) -> Callable[..., Any] | None:
     module, _, name = id.partition(":")
     if not name:
         return None
-    try:
-        found = importlib.import_module(module)
+    with errors.framed(f"Cannot import environment {id!r}", ConstructorError):
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):
+                raise
+            text = f"Environment {id!r} not found: there is no module {error.name!r}."
+            raise EnvironmentNotFound(text) from None
         for part in name.split("."):
-            found = getattr(found, part)
-    except AttributeError:
-        return None
-    except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):
-            raise
-        text = f"Environment {id!r} not found: there is no module {error.name!r}."
-        raise EnvironmentNotFound(text) from None
+            found = getattr(found, part, None)
     return found if callable(found) else None
 
 

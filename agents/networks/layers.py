@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from agents.tools import config
+from agents.tools import config, errors
 
 CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
 """Layers that remember earlier steps of an episode."""
@@ -148,7 +148,10 @@ def create(declaration: Any, seed: int, **defaults: Any) -> Any:
     defaults = {key: x for key, x in defaults.items() if key in known}
     options = {key: _part(key, x) for key, x in options.items()}
     options = {**_seeded(known, seed), **defaults, **options}
-    return config.call(cls, options, f"layer {kind}", known)
+    layer = config.call(cls, options, f"layer {kind}", known)
+    if not callable(layer):
+        raise config.ConfigError(f"layer {kind} is {layer!r}, which is not callable.")
+    return layer
 
 
 def _find_type(kind: Any) -> type:
@@ -216,22 +219,16 @@ def apply(layer: Any, value: Any) -> Any:
     options = {}
     if "training" in inspect.signature(getattr(layer, "call", layer)).parameters:
         options = {"training": _training.get()}
-    try:
-        return layer(value, **options)
-    except (ValueError, TypeError, IndexError) as error:
-        shapes = tf.nest.map_structure(lambda x: tuple(x.shape[1:]), value)
-        name = getattr(layer, "name", str(layer))
+    name = getattr(layer, "name", str(layer))
+    shapes = tf.nest.map_structure(lambda x: tuple(x.shape[1:]), value)
+    what = f"layer {name} cannot take what has the shape {shapes}"
+    with errors.framed(what, config.ConfigError, tf.errors.OpError):
+        result = layer(value, **options)
+    if not tf.is_tensor(result):
         raise config.ConfigError(
-            f"layer {name} cannot take what has the shape {shapes}: {_reason(error)}"
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    """First line of an error that says something, without colors."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    lines = [x for x in text.split("\n") if x.strip()]
-    told = [x for x in lines if not x.startswith("Exception encountered")]
-    return (told or lines or [type(error).__name__])[0]
+            f"layer {name} returns {result!r}, which is no tensor."
+        )
+    return result
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.preprocessing import normalize
-from agents.tools import config, spaces
+from agents.tools import config, errors, spaces
 
 
 class Stage(tf.Module):
@@ -240,6 +240,10 @@ def create(declaration: Any, space: gymnasium.Space) -> Stage:
     kind = options.pop("type")
     if ":" in str(kind):
         made = config.call(config.find(kind), options, f"preprocessing {kind}")
+        if not callable(made):
+            raise config.ConfigError(
+                f"preprocessing {kind} is {made!r}, which is not callable."
+            )
         return Custom(space, made)
     if kind not in TYPES:
         hint = config.did_you_mean(kind, TYPES)
@@ -256,13 +260,12 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
     """
     name = type(stage).__name__
     spec = spaces.spec(space)
-    try:
+    with errors.framed(f"preprocessing {name} cannot take {space}", config.ConfigError):
         value, _ = stage(tf.zeros([1, *spec.shape], spec.dtype), stage.initial_state(1))
-    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-        text = str(error).split("\n")[0]
+    if not tf.is_tensor(value):
         raise config.ConfigError(
-            f"preprocessing {name} cannot take {space}: {text}"
-        ) from error
+            f"preprocessing {name} returns {value!r}, which is no tensor."
+        )
     shape, dtype = tuple(value.shape[1:]), value.dtype.as_numpy_dtype
     if np.issubdtype(dtype, np.integer):
         bounds = np.iinfo(dtype)

@@ -78,10 +78,10 @@ def measure(
     environment = config.environment
     backend = make.choose(environment.id, environment.backend)
     description = runs.describe(config)
+    agent = runs.algorithm(config, description)
     limit_text, limit = _limit(config, backend)
     batch = runs.environments(config)
     try:
-        agent = runs.algorithm(config, description)
         total = _end_to_end(batch, agent, training, steps)
     finally:
         batch.close()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import agents
+from agents.tools import errors
 
 SUBCOMMANDS = {
     "configs": "list the configs, or print one completely",
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
-        print(_help(), file=sys.stderr)
+        print("error: no subcommand; see `agents --help`.", file=sys.stderr)
         return 2
     name, *rest = arguments
     if name in ("-h", "--help"):
@@ -62,9 +63,9 @@ def _help() -> str:
 
 def _unknown(name: str) -> str:
     """One line about a subcommand that does not exist."""
-    nearest = difflib.get_close_matches(name, SUBCOMMANDS, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(name[:100], SUBCOMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "see `agents --help`."
-    return f"error: unknown subcommand {name!r}; {hint}"
+    return f"error: {errors.line(f'unknown subcommand {name!r}; {hint}')}"
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def read_rows(path: pathlib.Path) -> list[dict]:
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
             rows.append(row)

@@ -9,6 +9,7 @@ import pathlib
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -194,7 +195,8 @@ def describe(config: experiment.Config) -> make.Description:
       UnsupportedSpaceError: for spaces that the algorithm cannot handle.
     """
     environment = config.environment
-    description = environment.describe()
+    with warnings.catch_warnings(action="ignore"):  # They come again where it is used.
+        description = environment.describe()
     spaces.spec(description.observation_space)
     if description.max_length is None:
         raise RunError(
@@ -250,6 +252,8 @@ def algorithm(
       RunError: if the algorithm cannot be made with this config.
       UnsupportedSpaceError: for spaces that the algorithm cannot handle.
     """
+    import tensorflow as tf
+
     try:
         if num_agents is None:
             return config.create_learner(description)
@@ -258,6 +262,12 @@ def algorithm(
         raise
     except ValueError as error:
         raise RunError(str(error)) from error
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+        shape = re.search(r"shape\[[\d,]*\]", str(error))
+        array = f", for an array of {shape[0]}" if shape else ""
+        raise RunError(
+            f"the algorithm needs more memory than there is{array}; make it smaller."
+        ) from error
 
 
 def make_writable(directory: str | pathlib.Path) -> None:

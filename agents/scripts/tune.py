@@ -221,7 +221,8 @@ class Study:
                 f"error: no trial is complete, the last one: {finished[-1].reason}",
                 file=sys.stderr,
             )
-            return 1
+            refused = all(trial.state == trials.REFUSED for trial in finished)
+            return 2 if refused else 1
         config = space.resolve(config_.to_dict(self._config), winner.chosen)
         config_.dump(config, self._directory / "best.yaml")
         path = shlex.quote(str(self._directory / "best.yaml"))

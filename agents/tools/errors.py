@@ -1,6 +1,7 @@
 """Mistakes of users: one line each, with the traceback of their own code below."""
 
 import contextlib
+import re
 import traceback
 import unicodedata
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ LIBRARIES = (
 """Packages whose frames say nothing to a user about code of their own."""
 
 
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 HEADER = "Traceback (most recent call last):"
 """What tracebacks begin with."""
 
@@ -58,7 +60,11 @@ def line(text: str) -> str:
 
 
 @contextlib.contextmanager
-def framed(what: str, kind: type[Mistake] = Mistake) -> Iterator[None]:
+def framed(
+    what: str,
+    kind: type[Mistake] = Mistake,
+    others: type[Exception] | tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
     """Turn errors of code that a user has named into mistakes.
 
     The traceback begins where that code does. It is left out where a library refuses
@@ -67,10 +73,13 @@ def framed(what: str, kind: type[Mistake] = Mistake) -> Iterator[None]:
     Args:
       what: Begins the line.
       kind: Mistake to raise.
+      others: Errors that stay as they are.
     """
     try:
         yield
     except (Mistake, KeyboardInterrupt, GeneratorExit):
+        raise
+    except others:
         raise
     except BaseException as error:  # Modules may end the process, too.
         raise kind(f"{what}: {_reason(error)}{_details(error)}") from error
@@ -86,7 +95,9 @@ def _reason(error: BaseException) -> str:
         return f"it ends the process by SystemExit({text})."
     if not text:
         return f"{type(error).__name__}."
-    first = text.splitlines()[0].rpartition("__init__() ")[2]
+    lines = [x for x in _COLORS.sub("", text).splitlines() if x.strip()]
+    said = [x for x in lines if not x.startswith("Exception encountered")]  # By Keras.
+    first = (said or lines)[0].rpartition("__init__() ")[2]
     plain = isinstance(error, ImportError) or type(error) in (TypeError, ValueError)
     return first if plain else f"{type(error).__name__}: {first}"
 

@@ -1,6 +1,7 @@
 """Hyperparameters that change in training."""
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 

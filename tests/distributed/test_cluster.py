@@ -7,6 +7,7 @@ import pytest
 from agents import distributed
 from agents.distributed import cluster, phase, workers
 from agents.scripts import configs, train
+from agents.tools import errors
 
 
 @pytest.mark.parametrize(
@@ -42,10 +43,9 @@ def test_ray_is_missing(monkeypatch):
         cluster.require_ray()
 
 
-def test_options_need_the_executor(capsys):
-    with pytest.raises(SystemExit):
+def test_options_need_the_executor():
+    with pytest.raises(errors.Mistake, match="need --executor ray"):
         train.parse(["--config", "debug", "--num_workers", "2"])
-    assert "need --executor ray" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

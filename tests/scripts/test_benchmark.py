@@ -76,7 +76,8 @@ def test_bottleneck_is_named():
 
 def test_wrong_arguments(call):
     code, _, errors = call(benchmark, "train", "--config", "debug", "--steps", 0)
-    assert (code, errors) == (2, "error: --steps must be positive.\n")
+    hint = "see `agents benchmark --help`."
+    assert (code, errors) == (2, f"error: --steps must be positive, got 0; {hint}\n")
     code, _, errors = call(
         benchmark, "simulate", "--config", "cheetah", "--backend", "compiled"
     )

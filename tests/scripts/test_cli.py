@@ -39,7 +39,7 @@ def test_without_subcommand(capsys):
     assert cli.main([]) == 2
     output = capsys.readouterr()
     assert output.out == ""
-    assert output.err.startswith("usage: agents SUBCOMMAND")
+    assert output.err == "error: no subcommand; see `agents --help`.\n"
 
 
 def test_unknown_subcommand_suggests_the_nearest(capsys):

@@ -101,4 +101,5 @@ def test_every_row_contributes_its_first_episodes():
 def test_number_of_episodes_must_be_positive(call):
     code, output, errors = call(evaluate, "--logdir", "x", "--num_episodes", 0)
     assert (code, output) == (2, "")
-    assert errors == "error: --num_episodes must be positive.\n"
+    hint = "see `agents evaluate --help`."
+    assert errors == f"error: --num_episodes must be positive, got 0; {hint}\n"
