@@ -74,8 +74,9 @@ class Gradient(optimizer_.Optimizer):
         with replicas.scope(variables):
             self.optimizer = self._create()
             self.optimizer.build(variables)
-        if copies > 1:  # Or Keras adds up what is the same in every replica.
-            self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
+        # Or Keras adds up what is the same in every replica, by a gradient of its own,
+        # which TensorFlow keeps for ever, with the graph that it is in.
+        self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         self.schedule(schedules.Time(0, 0))
 
     def schedule(self, time: Any) -> None:
