@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+import simulated
 import tensorflow as tf
 from gymnasium import spaces as gs
 from simulated import without_graphs
@@ -165,6 +166,66 @@ def test_transitions_are_those_of_a_replay_memory(config, space, stages, monkeyp
         # Fragments are sorted by their numbers: 3, which is the first row, then 7.
         np.testing.assert_allclose(items[name], wanted[name], atol=1e-6, err_msg=name)
     assert np.all(items["weight"].numpy() == 1.0)
+
+
+def unequal(space, lengths):
+    """Batch of fragments of these lengths."""
+    batch = Episodes(space).batch()
+    indices = np.repeat(np.arange(len(lengths)), lengths)
+    batch = {name: x[: len(indices)] for name, x in batch.items()}
+    return {**batch, "sequence_indices": indices}
+
+
+@pytest.mark.parametrize("kind", ["dqn", "sac"])
+def test_fragments_of_other_lengths_are_each_as_alone(kind, monkeypatch):
+    config = {"type": kind, **REPLAY, "capacity": 100, "n_step": 3}
+    agent = agent_.Agent.create(config, SEEN, gs.Discrete(3))
+    learned = []
+    monkeypatch.setattr(agent.algorithm, "train_on", learned.append)
+    batch = unequal(gs.Discrete(3), (3, 1, 9, 2))
+    fragments, mask = agent._fragments(batch)
+    with simulated.without_graphs():
+        for rows in (slice(None), *(slice(x, x + 1) for x in range(4))):
+            length = mask[rows].sum(1).max()
+            pieces = tf.nest.map_structure(
+                lambda x: tf.constant(x[rows, :length]),  # noqa: B023
+                (fragments, mask),
+            )
+            agent.algorithm.learn_from(*pieces)
+    together, *alone = learned
+    alone = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *alone)
+    tf.nest.map_structure(np.testing.assert_array_equal, together, alone)
+    assert len(together["reward"]) == 15
+
+
+@pytest.mark.parametrize(
+    ("config", "space"),
+    [
+        ({"type": "a2c", **UNROLLS}, gs.Discrete(3)),
+        ({"type": "ppo", **UNROLLS, **GRU, "epochs": 1}, gs.Discrete(3)),
+        ({"type": "impala", "unroll_length": 4, "jit": False}, gs.Discrete(3)),
+        ({"type": "dqn", **REPLAY, "n_step": 3}, gs.Discrete(3)),
+        ({"type": "td3", **REPLAY, "n_step": 2}, gs.Box(-2, 1, (2,))),
+    ],
+    ids=["a2c", "gru", "impala", "dqn", "td3"],
+)
+def test_padding_behind_fragments_changes_nothing(config, space):
+    stages = {"algorithm": config, "preprocessing": ["normalize"]}
+    agents = [agent_.Agent.create(stages, SEEN, space) for _ in range(2)]
+    before = weights(agents[0])
+    fragments, mask = agents[0]._fragments(unequal(space, (3, 5)))
+    with simulated.without_graphs():
+        for agent, missing in zip(agents, (0, 7), strict=True):
+            padded = tf.nest.map_structure(
+                lambda x: tf.constant(
+                    np.pad(x, [(0, 0), (0, missing), *[(0, 0)] * (x.ndim - 2)])  # noqa: B023
+                ),
+                (fragments, mask),
+            )
+            agent.algorithm.learn_from(*padded)
+    assert not simulated.same(before, weights(agents[0]))
+    for ours, theirs in zip(*map(weights, agents), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_n_steps_by_hand():

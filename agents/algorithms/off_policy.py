@@ -348,7 +348,8 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         observation, terminated = fragments["observation"], fragments["terminated"]
         if self._config.normalize_observations:
             self.observations.update(observation, mask)
-        done = terminated | fragments["truncated"] | rows.last(mask)
+        # Shorter fragments end before the padding, which leads nowhere.
+        done = terminated | fragments["truncated"] | rows.last(mask) | ~mask
         reward, discount, last = returns.n_step(
             self._clipped(fragments["reward"]),
             *(terminated, done, self._config.discount, self._config.n_step),
