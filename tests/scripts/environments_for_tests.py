@@ -61,6 +61,14 @@ def raises():
     raise ZeroDivisionError("the constructor fails")
 
 
+def hangs():
+    time.sleep(1000)
+
+
+def exits():
+    sys.exit(4)
+
+
 def unsupported_space():
     env = Counting()
     env.observation_space = gymnasium.spaces.Text(10)
@@ -86,8 +94,12 @@ class Failing(Counting):
                 reward = float("inf")
             if self._what == "observation":
                 observation[1] = float("nan")
+            if self._what == "outside":
+                observation[1] = 2e3
             if self._what == "exception":
                 raise ZeroDivisionError("the step fails")
+            if self._what == "exit":
+                sys.exit(4)
         return observation, reward, *rest
 
 

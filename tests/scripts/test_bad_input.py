@@ -68,6 +68,11 @@ def refused(answer):
         (["--set", "devices.memory=GPU:7"], "is 'GPU:7', but there is only CPU:0"),
         (["--set", "devices.environment=GPU:0"], "environments run on the processor"),
         (["--set", "environment.backend=worker"], "did you mean 'workers'?"),
+        (
+            ["--set", "environment.timeout=0"],
+            "'environment.timeout' must be a positive",
+        ),
+        (["--set", "environment.start_timeout=.nan"], "at most 1e+06, got nan"),
         (["--set", "environment.id=CartPol-v1"], "did you mean CartPole-v1"),
         (
             [
@@ -162,6 +167,26 @@ def test_constructor_that_raises_shows_its_traceback(call, tmp_path):
     assert "Traceback (most recent call last):" in rest
     assert any(line.endswith("in raises") for line in rest)
     assert rest[-1] == "" or "ZeroDivisionError: the constructor fails" in rest[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("hangs", "TimeoutError: not done within 0.3 s"), ("exits", "SystemExit: 4")],
+)
+def test_constructor_that_does_not_return(call, tmp_path, name, message):
+    code, output, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path),
+        *("--set", f"environment.id={HERE}:{name}"),
+        *("--set", "environment.start_timeout=0.3"),
+    )
+    assert (code, output) == (2, "")
+    first, blank, *rest = errors.splitlines()
+    assert first == f"error: Cannot construct environment '{HERE}:{name}': {message}"
+    assert not blank
+    assert any(line.endswith(f"in {name}") for line in rest)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -348,6 +373,44 @@ def test_mistake_in_an_algorithm(call, tmp_path, monkeypatch, name, place, reaso
     assert (code, output) == (1, "")
     assert errors.startswith(f"error: {name}.{place} at {file}:{line}: {reason}")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [("exception", "ZeroDivisionError: the step fails"), ("exit", "SystemExit: 4")],
+)
+def test_environment_that_raises_in_the_process_of_the_trainer(
+    call, tmp_path, what, message
+):
+    seed = loop.phase_seeds(0, 0, 4)[3]
+    code, output, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path, "--quiet"),
+        *("--set", "algorithm.jit=false", "--set", "environment.backend=serial"),
+        *("--set", f"environment.id={HERE}:failing"),
+        *("--set", f"environment.kwargs={{seed: {seed}, what: {what}}}"),
+    )
+    assert (code, output) == (1, "")
+    first, blank, *rest = errors.splitlines()
+    assert first == f"error: Environment row 3 raised {message}; last command: step."
+    assert not blank
+    assert rest[0].startswith("Traceback")
+    assert any(line.endswith("in step") for line in rest)
+    assert len(rest) < 40
+
+
+def test_observation_outside_of_its_space_is_noted_once(call, tmp_path):
+    seed = loop.phase_seeds(0, 0, 4)[1]
+    code, output, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path),
+        *("--set", "algorithm.jit=false", "--set", "environment.action_lag=true"),
+        *("--set", f"environment.id={HERE}:failing"),
+        *("--set", f"environment.kwargs={{seed: {seed}, what: outside}}"),
+    )
+    assert (code, errors) == (0, "")
+    assert output.count("outside of its space") == 1
+    assert "Environment row 1: observation[1] is 2000.0, outside" in output
 
 
 def test_loss_that_is_not_finite(call, tmp_path):
