@@ -500,8 +500,8 @@ class Agent:
         action = calls.perform(
             self.algorithm, rows, observation, training, self.action_space
         )
-        leaves = zip(spaces.flatten(action), self._action.specs, strict=True)
-        action = [tf.cast(leaf, spec.dtype) for leaf, spec in leaves]
+        pairs = zip(spaces.flatten(action), self._action.specs, strict=True)
+        action = [tf.cast(leaf, spec.dtype) for leaf, spec in pairs]
         if training:
             rows_.write(self._before, rows, list(leaves))
             rows_.write(self._done, rows, action)
