@@ -9,7 +9,7 @@ from gymnasium import spaces as gs
 from agents import agent as agent_
 from agents import networks, pretraining
 from agents.networks import heads
-from agents.tools import recordings
+from agents.tools import files, recordings
 
 BOX = gs.Box(np.float32([-2, 0]), np.float32([2, 1]))
 SEEN = gs.Box(-1, 1, (3,))
@@ -62,6 +62,57 @@ def test_what_is_recorded_is_read(tmp_path):
             np.testing.assert_array_equal(data["observation"][key][index], seen[key])
             ours = data["next_observation"][key][index]
             np.testing.assert_array_equal(ours, following[key])
+
+
+def test_damaged_recordings_are_refused_in_one_line(tmp_path):
+    path = tmp_path / "x.npz"
+    record(path, BOX, steps=20)
+    content = path.read_bytes()
+    with np.load(path) as file:
+        arrays = dict(file)
+    cut = arrays | {"action": arrays["action"][:-1]}
+    contents = [b"", b"text", content[:300], content[:-30], b"?" + content[1:]]
+    for damaged in (*contents, cut, arrays | {"reward": 1.0}, arrays["reward"]):
+        if isinstance(damaged, bytes):
+            path.write_bytes(damaged)
+        elif isinstance(damaged, dict):
+            np.savez(path, **damaged)
+        else:
+            with path.open("wb") as file:
+                np.save(file, damaged)
+        with pytest.raises(recordings.RecordingError) as error:
+            recordings.load(path, SEEN, BOX)
+        assert str(path) in str(error.value)
+        assert "\n" not in str(error.value)
+    path.unlink()
+    with pytest.raises(recordings.RecordingError, match="No such file"):
+        recordings.load(path, SEEN, BOX)
+
+
+def test_byte_that_changes_in_a_recording_never_changes_what_is_read(tmp_path):
+    path = tmp_path / "x.npz"
+    record(path, BOX, steps=20)
+    content, refused = path.read_bytes(), 0
+    expected = recordings.load(path, SEEN, BOX)
+    for at in range(0, len(content), 13):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        try:
+            found = recordings.load(path, SEEN, BOX)
+        except recordings.RecordingError:
+            refused += 1
+        else:  # It was a date, for example.
+            tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    assert refused > len(content) / 13 / 2
+
+
+def test_full_disk_leaves_the_recording_that_was_saved(tmp_path, full_disk):
+    path = tmp_path / "x.npz"
+    record(path, BOX, steps=20)
+    content = path.read_bytes()
+    with full_disk(1000), pytest.raises(files.WriteError, match="it needs more than"):
+        record(path, BOX, steps=100)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

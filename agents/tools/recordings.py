@@ -1,13 +1,12 @@
 """Transitions of any agent or script to learn from: files, and fragments."""
 
 import pathlib
-import zipfile
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from agents.tools import leaves, spaces
+from agents.tools import files, leaves, spaces
 
 
 class RecordingError(ValueError):
@@ -68,12 +67,16 @@ class Recorder:
         self._steps.append(row)
 
     def save(self, filename: str | pathlib.Path) -> None:
-        """Write all steps so far."""
+        """Write all steps so far, in place of what is there.
+
+        Raises:
+          WriteError: if there is no room; what was there stays.
+        """
         columns = zip(_specs(self._parts).items(), *self._steps, strict=True)
         arrays = {
             name: np.array(column, spec.dtype) for (name, spec), *column in columns
         }
-        with open(filename, "wb") as file:
+        with files.whole(filename) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
 
@@ -93,20 +96,21 @@ def load(
     """
     parts = _parts(observation_space, action_space)
     try:
-        with np.load(filename, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise RecordingError(f"cannot read recording {filename}: {error}.") from error
+        with open(filename, "rb") as opened, np.load(opened) as file:
+            arrays = {name: np.asarray(file[name]) for name in file.files}
+    except Exception as error:  # Damaged files raise all kinds of them.
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise RecordingError(f"cannot read recording {filename}: {reason}.") from error
     for name, spec in _specs(parts).items():
         if name not in arrays:
             raise RecordingError(
                 f"recording {filename} has no {name}, but {', '.join(arrays)}."
             )
-        array = arrays[name]
-        if array.shape[1:] != spec.shape or array.dtype != spec.dtype:
+        array, steps = arrays[name], arrays["reward"].shape[:1] or (0,)
+        if array.shape != (*steps, *spec.shape) or array.dtype != spec.dtype:
             raise RecordingError(
                 f"{name} of recording {filename} must be {spec.dtype} "
-                f"{list(spec.shape)}, is {array.dtype} {list(array.shape[1:])}."
+                f"{[*steps, *spec.shape]}, is {array.dtype} {list(array.shape)}."
             )
     result = {name: arrays[name] for name in FLAGS}
     for name, part in parts.items():
