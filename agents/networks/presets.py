@@ -1,5 +1,6 @@
 """Configuration of networks, by preset name or in full. Imports no TensorFlow."""
 
+import contextlib
 import dataclasses
 from typing import Annotated, Any
 
@@ -76,7 +77,8 @@ class NetworkConfig:
 
         for name, declared in lists.items():
             for layer in declared:
-                layers.create(layer, 0, input_dim=1)  # For embeddings.
+                with contextlib.suppress(config.NotImportedError):
+                    layers.create(layer, 0, input_dim=1)  # For embeddings.
                 if name in self.streams and layers.is_recurrent(layer):
                     raise config.ConfigError(
                         f"stream {name!r} has a layer that remembers steps, which only "

@@ -14,7 +14,11 @@ from agents.tools import config as config_
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the names and what they do, or one complete config as YAML."""
+    """Print the names and what they do, or one complete config as YAML.
+
+    Nothing that the config names is imported, so an algorithm of yours stays as it is
+    written there.
+    """
     from agents.scripts import runs  # Which reads configs.
 
     return runs.reporting(_print)(argv)
@@ -32,7 +36,9 @@ def _print(argv: Sequence[str] | None) -> int:
         docs = {name: f.__doc__.splitlines()[0] for name, f in EXPERIMENTS.items()}
         print("\n".join(f"{name:<{width}}{doc}" for name, doc in docs.items()))
         return 0
-    config_.dump(config_.to_dict(load(args.config, args.set)), sys.stdout)
+    with config_.without_imports():
+        config = load(args.config, args.set)
+    config_.dump(config_.to_dict(config), sys.stdout)
     return 0
 
 
@@ -54,9 +60,7 @@ def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) ->
       ConfigError: for anything wrong with it.
     """
     if source.endswith((".yaml", ".yml", ".json")) or pathlib.Path(source).is_file():
-        values = config_.load(source)
-        if not isinstance(values, dict):
-            raise config_.ConfigError(f"{source} is not a mapping of config keys.")
+        values = config_.load_mapping(source)
         values.setdefault("name", pathlib.Path(source).stem)
     elif source in EXPERIMENTS:
         values = config_.to_dict(EXPERIMENTS[source]())

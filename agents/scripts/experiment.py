@@ -1,6 +1,7 @@
 """What a config consists of."""
 
 import dataclasses
+import importlib
 from typing import Annotated, Any
 
 from agents.environments import make
@@ -188,6 +189,8 @@ class Config:
     def __post_init__(self) -> None:
         bounds.require(self)
 
+        config_.require_name(self.name, "config key 'name'")
+
     def without_memory(self, num_agents: int) -> "Config":
         """The same with the least replay memory that is legal, if it has any."""
         if not hasattr(self.algorithm, "without_memory"):
@@ -229,7 +232,11 @@ class Config:
 
 
 def resolve(values: dict) -> Config:
-    """Check a mapping and make a config of it."""
+    """Check a mapping and make a config of it.
+
+    Where nothing may be imported, the algorithm of a class that is not of this package
+    stays the mapping that it is.
+    """
     algorithm = values.get("algorithm", {})
     if not isinstance(algorithm, dict):
         raise config_.ConfigError("config key 'algorithm' must be a mapping.")
@@ -241,7 +248,10 @@ def resolve(values: dict) -> Config:
             "config key 'environment.action_lag' needs an even number of agents, got "
             f"{config.environment.num_agents}."
         )
-    cls = algorithm_config(algorithm.get("type", "ppo"))
+    try:
+        cls = algorithm_config(algorithm.get("type", "ppo"))
+    except config_.NotImportedError:
+        return dataclasses.replace(config, algorithm=algorithm)
     return dataclasses.replace(
         config, algorithm=config_.build(cls, algorithm, "algorithm")
     )
@@ -249,7 +259,10 @@ def resolve(values: dict) -> Config:
 
 def algorithm_config(kind: str) -> type:
     """Dataclass of an algorithm's hyperparameters, for its name or `module:Class`."""
-    return config_.find(f"{_location(kind)[0]}:Config")
+    module, _ = _location(kind)
+    if kind in ALGORITHMS:
+        return importlib.import_module(module).Config
+    return config_.find(f"{module}:Config")
 
 
 def algorithm_class(kind: str) -> type:

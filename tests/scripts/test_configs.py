@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 
 import pytest
 
@@ -121,6 +122,36 @@ def test_printed_config_is_a_file_that_is_the_config(tmp_path, capsys):
     path = tmp_path / "printed.yaml"
     path.write_text(capsys.readouterr().out)
     assert configs.load(str(path)) == configs.load("cartpole_dqn", ["train.steps=123"])
+
+
+OWN = """
+environment: {id: 'own_code:make'}
+preprocessing: [{type: function, path: 'own_code:f'}, {type: 'own_code:Stage'}]
+algorithm:
+  ALGORITHM
+  network:
+    layers: ['own_code:Layer', {type: function, path: 'own_code:f'}, 5]
+    streams: {x: ['own_code:Layer']}
+    join: own_code:join
+"""
+
+
+@pytest.mark.parametrize("kind", ["type: ppo", "type: 'own_code:Algorithm'"])
+def test_nothing_is_imported_to_print_a_config(tmp_path, monkeypatch, capsys, kind):
+    (tmp_path / "own_code.py").write_text("raise SystemExit('It is imported.')")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN.replace("ALGORITHM", kind))
+    changes = ["--set", "environment.num_agents=3"]
+    assert configs.main([str(path), *changes]) == 0
+    assert "own_code" not in sys.modules
+    printed = config_.parse(capsys.readouterr().out, "printed")
+    assert printed["environment"]["num_agents"] == 3
+    assert printed["train"]["keep_checkpoints"] == 5
+    assert printed["algorithm"]["network"]["join"] == "own_code:join"
+    assert ("discount" in printed["algorithm"]) == (kind == "type: ppo")
+    with pytest.raises(SystemExit, match=r"It is imported\."):
+        configs.load(str(path))
 
 
 def test_what_cannot_be_printed(capsys):
