@@ -23,7 +23,7 @@ class Display:
         self._live = sys.stdout.isatty() and not quiet
         self._bar = None
         self._last = -float("inf")  # Of the line printed last; the first one at once.
-        self._log = _Notes(self.note)
+        self._log = _Notes(self._logged)
 
     def __enter__(self) -> "Display":
         environment = self._config.environment
@@ -60,6 +60,12 @@ class Display:
             self._bar.console.print(text, highlight=False, markup=False)
         else:
             print(text, flush=True)
+
+    def _logged(self, record: logging.LogRecord) -> None:
+        """Print what the package logs; warnings in any case."""
+        if self._quiet and record.levelno >= logging.WARNING:
+            print(f"warning: {record.getMessage()}", file=sys.stderr)
+        self.note(record.getMessage())
 
     def progress(self, report: Any) -> None:
         """Show how far the run is, and the result of a phase that has finished."""
@@ -125,12 +131,9 @@ _LOGGER = logging.getLogger("agents")
 class _Notes(logging.Handler):
     """Shows what the package logs."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, show: Callable[[logging.LogRecord], None]) -> None:
         super().__init__()
-        self._note = note
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._note(record.getMessage())
+        self.emit = show
 
 
 def _progress_bar(total: int) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from agents.scripts import runs
-from agents.tools import spaces
+from agents.tools import files, spaces
 
 FORMATS = ("saved_model", "onnx", "litert")
 
@@ -97,9 +97,12 @@ class Policy:
         Raises:
           RunError: if the directory is not empty, something is not installed, or the
             format cannot express the policy.
+          WriteError: if it cannot be written; the directory is empty then.
         """
+        import tensorflow as tf
+
         directory = pathlib.Path(directory)
-        if directory.exists() and any(directory.iterdir()):
+        if directory.is_dir() and any(directory.iterdir()):
             raise runs.RunError(f"{directory} is not empty; give a new directory.")
         runs.make_writable(directory)
         writers = {
@@ -109,11 +112,15 @@ class Policy:
         }
         try:
             file = writers[kind](directory)
-        except BaseException:
+            (directory / "card.md").write_text(self._card(file, kind, facts))
+        except BaseException as error:
+            written = sum(x.stat().st_size for x in directory.rglob("*"))
             for path in directory.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if isinstance(error, OSError | tf.errors.OpError):
+                needs = f"more than {files.size(written)}"
+                raise files.write_error(directory, error, needs) from error
             raise
-        (directory / "card.md").write_text(self._card(file, kind, facts))
 
     def _function(self) -> Any:
         """Graph function of best actions, for any batch size."""
@@ -169,9 +176,9 @@ class Policy:
             signature = list(self.inputs.values())
             model, _ = tf2onnx.convert.from_function(self._function(), signature)
             onnx.checker.check_model(model)  # Unknown operations are still there.
-            onnx.save(model, str(path))
+            return model
 
-        _converted("onnx", convert)
+        onnx.save(_converted("onnx", convert), str(path))
         return path.name
 
     def _write_litert(self, directory: pathlib.Path) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from agents.scripts import runs
-from agents.tools import errors
+from agents.tools import errors, files
 
 COLORS = ("#3366cc", "#e8762c", "#2e9e6b", "#b0408f", "#7a5cc4", "#c9a227", "#5b6770")
 SIZE = (7.0, 4.4)  # Inches.
@@ -92,7 +92,8 @@ def plot_runs(
         groups.setdefault(config_name(run), []).append((positions, returns))
     curves = [aggregate(label, series) for label, series in groups.items()]
     outfile.parent.mkdir(parents=True, exist_ok=True)
-    _draw(curves, x, phase).savefig(outfile, dpi=DPI)
+    with files.whole(outfile) as partial:
+        _draw(curves, x, phase).savefig(partial, dpi=DPI)
 
 
 def aggregate(label: str, series: Sequence[tuple[np.ndarray, np.ndarray]]) -> Curve:
@@ -121,14 +122,14 @@ def aggregate(label: str, series: Sequence[tuple[np.ndarray, np.ndarray]]) -> Cu
 
 
 def read_rows(path: pathlib.Path) -> list[dict]:
-    """Rows of a file with one JSON object per line; an unfinished last line is left.
+    """Reports in a file of one JSON object per line; an unfinished last line is left.
 
     Raises:
-      PlotError: If the file is missing or another line is not an object.
+      PlotError: If the file is missing or another line is no report.
     """
     if not path.is_file():
         raise PlotError(f"{path.parent} is not a run: it has no {path.name}.")
-    lines = path.read_text().split("\n")
+    lines = path.read_text(errors="replace").split("\n")
     rows = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -137,7 +138,7 @@ def read_rows(path: pathlib.Path) -> list[dict]:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-        if isinstance(row, dict):
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
             rows.append(row)
         elif number < len(lines):  # The last piece may be in the middle of a write.
             raise PlotError(f"{path}, line {number}: expected a JSON object.")
@@ -181,7 +182,11 @@ def _over_seconds(
 ) -> dict[float, float]:
     """Seconds since the start of the run to score."""
     rows = read_rows(run / "timing.jsonl")
-    seconds = {row["step"]: row["seconds"] for row in rows if row.get("phase") == phase}
+    seconds = {
+        row["step"]: row["seconds"]
+        for row in rows
+        if row.get("phase") == phase and isinstance(row.get("seconds"), int | float)
+    }
     timed = {seconds[step]: score for step, score in scores.items() if step in seconds}
     if not timed:
         raise PlotError(f"{run} has no time of the {phase} phase in timing.jsonl.")

@@ -16,7 +16,7 @@ from typing import Any
 from agents.distributed import cluster
 from agents.environments import make
 from agents.scripts import configs, experiment
-from agents.tools import batch_env, bounds, calls, errors, processes, spaces
+from agents.tools import batch_env, bounds, calls, errors, files, processes, spaces
 from agents.tools import config as config_
 
 if os.environ.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
@@ -58,7 +58,13 @@ def reporting(main: Callable) -> Callable:
             FloatingPointError,
             calls.AlgorithmError,
             cluster.WorkerError,
+            files.WriteError,
         ) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except OSError as error:
+            if error.errno not in files.NO_ROOM:
+                raise
             print(f"error: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -278,6 +284,28 @@ def make_writable(directory: str | pathlib.Path) -> None:
             pass
     except OSError as error:
         raise RunError(f"cannot write to {directory}: {error}.") from error
+
+
+@contextlib.contextmanager
+def alone(directory: str | pathlib.Path, option: str) -> Iterator[None]:
+    """Keep other processes away from a directory that can be written.
+
+    Args:
+      directory: Of a run or study.
+      option: That chooses another one.
+
+    Raises:
+      RunError: if another process works there.
+    """
+    make_writable(directory)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.alone(directory))
+        except files.InUseError as error:
+            raise RunError(f"{error}; wait for it, or use another {option}.") from error
+        except OSError as error:
+            raise RunError(f"cannot lock {directory}: {error}.") from error
+        yield
 
 
 def read_config(logdir: str | pathlib.Path) -> experiment.Config:

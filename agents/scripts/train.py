@@ -15,13 +15,13 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agents.distributed import cluster
 from agents.environments import make
 from agents.scripts import configs, display, experiment, runs
-from agents.tools import batch_env, bounds
+from agents.tools import batch_env, bounds, files
 from agents.tools import config as config_
 
 
@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = experiment.resolve(config_.override(config_.to_dict(config), changes))
     runs.require_devices(config)
     timestamp = args.timestamp or datetime.datetime.now().strftime("%Y%m%dT%H%M%S")
+    config_.require_name(timestamp, "--timestamp")
     logdir = pathlib.Path(args.logdir) / f"{timestamp}-{config.name}"
     description = runs.describe(config)
     with contextlib.ExitStack() as stack:
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sizes = stack.enter_context(
                 cluster.connected(args.ray_address, args.num_workers, num_agents)
             )
+        stack.enter_context(runs.alone(logdir, "--timestamp"))
         prepare(logdir, config)
         view = stack.enter_context(display.Display(logdir, config, args.quiet))
         return Training(logdir, config, description, view, sizes, args.num_shards).run()
@@ -108,15 +110,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
-    """Create the run directory, or make sure that it holds the same config.
+    """Fill a new run directory, or make sure that it holds the same config.
 
     Only `train.steps` may grow: what a run has done so far does not depend on it, but
     for a last phase of less than `train.eval_every`, which stays as short.
     """
-    if not (logdir / "config.yaml").exists():
-        runs.make_writable(logdir)
-        (logdir / "versions.txt").write_text(versions())
-        write(logdir, config)
+    path = logdir / "config.yaml"
+    if not path.exists():
+        logdir.mkdir(parents=True, exist_ok=True)
+        files.write(logdir / "versions.txt", versions())
+        config_.dump(config_.to_dict(config), path)
         return
     old = runs.read_config(logdir)
     anywhere = dataclasses.replace(config, devices=experiment.Devices())
@@ -127,15 +130,8 @@ def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
             f"{logdir} was started with another config: {'; '.join(changes)}; "
             "use another --timestamp, or change its config.yaml."
         )
-    runs.make_writable(logdir)
     if longer:
-        write(logdir, config)
-
-
-def write(logdir: pathlib.Path, config: experiment.Config) -> None:
-    """Put the config into the run directory, at once."""
-    config_.dump(config_.to_dict(config), logdir / ".config.yaml")
-    (logdir / ".config.yaml").rename(logdir / "config.yaml")
+        config_.dump(config_.to_dict(config), path)
 
 
 def versions() -> str:
@@ -167,68 +163,91 @@ class Training:
         With sizes, workers on Ray act, each for one of these numbers of rows, and with
         shards, as many processes there hold the replay memory.
         """
-        from agents.tools import checkpoint, loop, writers
+        from agents.tools import checkpoint
 
         self._logdir, self._config, self._view = logdir, config, view
-        train = config.train
         learning = config
         if num_shards:
             learning = config.without_memory(config.environment.num_agents)
         algorithm = runs.algorithm(learning, description)
         checkpoints = checkpoint.Checkpoints(
-            logdir / "checkpoints", train.keep_checkpoints
+            logdir / "checkpoints", config.train.keep_checkpoints
         )
         state = {"step": 0, "phase": 0, "metrics": 0, "timing": 0, "seconds": 0.0}
         if checkpoints.names():
-            state = runs.restore(logdir, algorithm)
+            keys, state = state.keys(), runs.restore(logdir, algorithm)
+            if keys > state.keys():
+                raise runs.RunError(f"{checkpoints.directory} is not that of a run.")
             view.resumed(state["step"])
-        self._batch_env = runs.environments(config)
-        self._stack = contextlib.ExitStack()
-        self._stack.callback(self._batch_env.close)
-        environment = config.environment
+        with contextlib.ExitStack() as stack:
+            self._files = stack.enter_context(contextlib.ExitStack())
+            self._processes = stack.enter_context(contextlib.ExitStack())
+            self._open_files(state)
+            self._batch_env = runs.environments(config)
+            self._processes.callback(self._batch_env.close)
+            self._say_where(description)
+            loop_ = self._loop_class(description, sizes, num_shards)
+            arguments = self._schedule(), config.seed, checkpoints, self._offsets
+            self._loop = loop_(self._batch_env, algorithm, *arguments)
+            if sizes:
+                self._processes.callback(self._loop.close)
+            stack.pop_all()
+        self._loop.step, self._loop.phase = state["step"], state["phase"]
+        self._before = state["seconds"]
+        self._start = time.perf_counter()
+
+    def _open_files(self, state: dict) -> None:
+        """Go on with the reports behind those that the saved state counts on."""
+        from agents.tools import writers
+
+        def close_later(writer):
+            self._files.callback(writer.close)
+            return writer
+
+        self._metrics, self._timing = (
+            close_later(writers.JsonLines(self._logdir / f"{x}.jsonl", state[x]))
+            for x in ("metrics", "timing")
+        )
+        self._scalars = [close_later(writers.TensorBoard(self._logdir))]
+        if project := self._config.train.wandb:
+            wandb = writers.WeightsAndBiases(self._logdir, project)
+            self._scalars.append(close_later(wandb))
+
+    def _say_where(self, description: Any) -> None:
+        """Show where environments run, and whether episodes are seen to their ends."""
+        environment, train = self._config.environment, self._config.train
         backend = make.choose(environment.id, environment.backend)
         halves = ", in halves" if self._batch_env.parts == 2 else ""
-        view.note(f"{environment.num_agents} environments by {backend}{halves}")
+        self._view.note(f"{environment.num_agents} environments by {backend}{halves}")
         length = min(train.eval_every, train.steps) // environment.num_agents
         if train.eval_episodes and length < description.max_length:
-            view.note(
+            self._view.note(
                 f"Every phase of training begins new episodes, of which {length} steps "
                 f"are seen, not {description.max_length}: raise train.eval_every."
             )
-        try:
-            schedule = loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
-            create = loop.Loop
-            if sizes:
-                from agents.distributed import executor, phase
 
-                create = functools.partial(
-                    *(executor.Loop, config, description, sizes),
-                    options=phase.Options(shards=num_shards),
-                )
-                view.note(f"{len(sizes)} workers on Ray")
-            self._loop = create(
-                self._batch_env,
-                algorithm,
-                schedule,
-                config.seed,
-                checkpoints,
-                self._offsets,
-            )
-            if sizes:
-                self._stack.callback(self._loop.close)
-            self._loop.step, self._loop.phase = state["step"], state["phase"]
-            self._metrics = writers.JsonLines(
-                logdir / "metrics.jsonl", state["metrics"]
-            )
-            self._timing = writers.JsonLines(logdir / "timing.jsonl", state["timing"])
-            self._scalars = [writers.TensorBoard(logdir)]
-            if train.wandb:
-                self._scalars.append(writers.WeightsAndBiases(logdir, train.wandb))
-        except BaseException:
-            self._stack.close()
-            raise
-        self._before = state["seconds"]
-        self._start = time.perf_counter()
+    def _loop_class(
+        self, description: Any, sizes: list[int] | None, num_shards: int
+    ) -> Callable:
+        """Loop of a run here, or of one with workers on Ray."""
+        from agents.tools import loop
+
+        if not sizes:
+            return loop.Loop
+        from agents.distributed import executor, phase
+
+        self._view.note(f"{len(sizes)} workers on Ray")
+        return functools.partial(
+            *(executor.Loop, self._config, description, sizes),
+            options=phase.Options(shards=num_shards),
+        )
+
+    def _schedule(self) -> Any:
+        """Phases of the run."""
+        from agents.tools import loop
+
+        train = self._config.train
+        return loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
 
     def run(self) -> int:
         """Train to the end, or to the end of a phase after Ctrl-C; the exit code."""
@@ -240,15 +259,20 @@ class Training:
                 self._view.progress(report)
                 if report.finished:
                     self._write(report)
-        except (tf.errors.InvalidArgumentError, batch_env.EnvDataError) as error:
+        except (
+            tf.errors.InvalidArgumentError,
+            batch_env.EnvDataError,
+            files.WriteError,
+        ) as error:
             step, reason = self._loop.step, _reason(error)
             print(f"error: stopped at step {step:,}: {reason}", file=sys.stderr)
+            if isinstance(error, files.WriteError):
+                self._view.stopped("The last checkpoint is as it was.")
             return 1
         finally:
             signal.signal(signal.SIGINT, previous)
-            self._stack.close()
-            for writer in (self._metrics, self._timing, *self._scalars):
-                writer.close()
+            self._processes.close()
+            self._files.close()
         if self._loop.stopping:
             self._view.stopped("Saved.")
             return 130
@@ -265,7 +289,7 @@ class Training:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # The third: without cleaning.
             self._view.stopped("Stopped at once.")
             self._view.close()
-            self._stack.close()
+            self._processes.close()
             os._exit(130)
         self._loop.stopping = True
         self._view.stopping()

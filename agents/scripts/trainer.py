@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.scripts import plot, space, trials
 from agents.scripts import train as train_script
-from agents.tools import processes
+from agents.tools import files, processes
 
 PATIENCE = (60.0, 10.0)
 """Seconds after the first interrupt, to finish the phase, and after the second."""
@@ -41,7 +41,8 @@ def train(
             for step, score in scores: ...
 
     The iterator gives environment steps and score of every evaluation, those before a
-    restart too, and raises `TrialError` if the run cannot be trained to the end.
+    restart too. It raises `TrialError` if the run cannot be trained to the end, and
+    `WriteError` if that is because the disk is full.
 
     Args:
       directory: Of the study, with the config.
@@ -50,6 +51,8 @@ def train(
     """
     logdir = directory / name
     logdir.mkdir(exist_ok=True)
+    with files.alone(logdir, wait=True):
+        pass  # The run of a study that was killed ends soon after it.
     timestamp = "-".join(name.split("-")[:2])  # Of trial-0007-CONFIG.
     command = [sys.executable, "-c", CHILD, str(os.getpid()), "--quiet"]
     command += ["--config", str(directory / "config.yaml")]
@@ -111,11 +114,18 @@ def _follow(
         yield from list(scores.items())[seen:]
         seen = max(seen, len(scores))  # A run that goes on repeats some rows.
     if process.returncode:
-        lines = (logdir / "stderr.txt").read_text(errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "no message")
+        reason = _reason((logdir / "stderr.txt").read_text(errors="replace"))
+        if any(os.strerror(number) in reason for number in files.NO_ROOM):
+            raise files.WriteError(f"{logdir.name}: {reason}")
         state = trials.REFUSED if process.returncode == 2 else trials.FAILED
-        reason = last.removeprefix("error: ")
         raise TrialError(state, f"exit code {process.returncode}: {reason}")
+
+
+def _reason(text: str) -> str:
+    """Line that says why a run has ended; below it may be the traceback of a user."""
+    lines = [line for line in text.split("\n") if line.strip()] or ["no message"]
+    said = [line for line in lines if line.startswith("error: ")]
+    return (said or lines)[-1].removeprefix("error: ")
 
 
 def _stop(process: subprocess.Popen) -> None:

@@ -2,12 +2,14 @@
 
 import csv
 import dataclasses
+import io
 import math
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agents.scripts import plot, space
+from agents.tools import files
 
 COMPLETE, PRUNED, REFUSED, FAILED = "complete", "pruned", "refused", "failed"
 STATES = (COMPLETE, PRUNED, FAILED, REFUSED)
@@ -97,10 +99,11 @@ def write_csv(trials: Iterable[Trial], path: pathlib.Path) -> None:
         row = dataclasses.asdict(trial)
         chosen = row.pop("chosen")
         rows.append({**row, "seconds": round(trial.seconds, 1), **chosen})
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write(path, text.getvalue())
 
 
 def draw(trials: Sequence[Trial], space_: space.Space, path: pathlib.Path) -> None:
@@ -131,7 +134,8 @@ def draw(trials: Sequence[Trial], space_: space.Space, path: pathlib.Path) -> No
         plot.decorate(axes)
     for axes in grid[count:]:
         axes.remove()
-    canvas.savefig(path, dpi=plot.DPI)
+    with files.whole(path) as partial:
+        canvas.savefig(partial, dpi=plot.DPI)
 
 
 def _draw_history(axes: Any, trials: Sequence[Trial]) -> None:

@@ -7,12 +7,11 @@ with a study that was interrupted.
 
 import argparse
 import contextlib
-import fcntl
 import pathlib
 import shlex
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from agents.scripts import (
     trials,
 )
 from agents.tools import config as config_
+from agents.tools import files
 
 
 @runs.reporting
@@ -44,9 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     space_ = space.load(args.space)
     space_.require(config_.to_dict(config))
     runs.describe(config)
-    directory = pathlib.Path(args.logdir) / (args.name or f"{config.name}-study")
-    runs.make_writable(directory)
-    with _alone(directory):
+    name = args.name or f"{config.name}-study"
+    config_.require_name(name, "--name")
+    directory = pathlib.Path(args.logdir) / name
+    with runs.alone(directory, "--name"):
         prepare(directory, config, space_)
         study = Study(directory, config, space_, trainer.train)
         try:
@@ -122,30 +123,16 @@ def prepare(
         for name, values in contents.items():
             if not (directory / name).exists():
                 raise runs.RunError(f"{directory} is no study, it has no {name}.")
-            changes = config_.differences(config_.load(directory / name), values)
+            old = config_.load_mapping(directory / name)
+            changes = config_.differences(old, values)
             if changes:
                 raise runs.RunError(
                     f"{directory} was started with another {name}: "
                     f"{'; '.join(changes)}; use another --name."
                 )
         return
-    for name, values in contents.items():  # Whole or not at all, the config last.
-        config_.dump(values, directory / f".{name}")
-        (directory / f".{name}").rename(directory / name)
-
-
-@contextlib.contextmanager
-def _alone(directory: pathlib.Path) -> Iterator[None]:
-    """Keep other processes away from a study; the lock ends with this process."""
-    with (directory / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise runs.RunError(
-                f"another process works on {directory}; wait for it, or use another "
-                "--name."
-            ) from error
-        yield
+    for name, values in contents.items():  # The config last, which says that all is.
+        config_.dump(values, directory / name)
 
 
 class Study:
@@ -239,16 +226,24 @@ class Study:
 
         # We are alone; a lock of Optuna's own would outlive a process that is killed.
         lock = types.SimpleNamespace(acquire=lambda: True, release=lambda: None)
-        path = str(self._directory / "study.journal")
-        backend = optuna.storages.journal.JournalFileBackend(path, lock)
+        path = self._directory / "study.journal"
+        if path.exists():
+            files.cut(path)  # A line that is half written would spoil the next one.
+        backend = optuna.storages.journal.JournalFileBackend(str(path), lock)
         warmup = self._config.train.steps // 3  # As long as the part that is judged.
-        return optuna.create_study(
-            study_name="study",
-            storage=optuna.storages.JournalStorage(backend),
-            pruner=optuna.pruners.MedianPruner(n_warmup_steps=warmup),
-            direction="maximize",
-            load_if_exists=True,
-        )
+        try:
+            storage = optuna.storages.JournalStorage(backend)
+            return optuna.create_study(
+                study_name="study",
+                storage=storage,
+                pruner=optuna.pruners.MedianPruner(n_warmup_steps=warmup),
+                direction="maximize",
+                load_if_exists=True,
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise runs.RunError(
+                f"{path} is damaged ({error}); use another --name."
+            ) from error
 
     def _repeat_interrupted(self) -> None:
         """Enqueue what no process works on any more, in the same run directory."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from agents.environments import film, make
 from agents.scripts import evaluate, experiment, runs
+from agents.tools import files
 
 
 @runs.reporting
@@ -64,7 +65,7 @@ def visualize(
         batch.close()
     films = [parts[n % rows][n // rows] for n in range(num_episodes)]
     index = pathlib.Path(outdir) / "episodes.json"
-    index.write_text(json.dumps(films, indent=2) + "\n")
+    files.write(index, json.dumps(films, indent=2) + "\n")
     return films
 
 

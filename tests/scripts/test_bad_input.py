@@ -42,6 +42,17 @@ def refused(answer):
             "unknown config 'pendulun'; did you mean 'pendulum'",
         ),
         (["--config", "missing.yaml"], "cannot read config file missing.yaml"),
+        (["--timestamp", "../x"], "--timestamp is '../x', but directories are named"),
+        (["--timestamp", "/x"], "--timestamp is '/x', but directories are named by it"),
+        (["--set", "name=../../x"], "config key 'name' is '../../x', but directories"),
+        (
+            ["--set", "name=a/b"],
+            "config key 'name' is 'a/b', but directories are named",
+        ),
+        (
+            ["--set", 'name="a\\nb"'],
+            "config key 'name' is 'a\\nb', but directories are",
+        ),
         (["--set", "trian.steps=5"], "key 'trian.steps'; did you mean 'train'?"),
         (["--set", "train.step=5"], "key 'train.step'; did you mean 'steps'?"),
         (["--set", "train.steps"], "--set takes key=value, got 'train.steps'"),
@@ -137,6 +148,10 @@ def test_wrong_arguments(call, tmp_path, arguments, message):
         ("seed: 1", "config key 'environment.id' is missing"),
         ("seed: !!python/object/apply:os.system ['touch pwned']", "is not allowed"),
         ("seed: !!python/object:agents.Agent {}", "a tag that is not allowed"),
+        ("seed: 2020-13-45", "is not valid YAML: month must be in 1..12"),
+        ("preprocessing: &a [*a]", "is not valid YAML: maximum recursion depth"),
+        ("algorithm: {type: [1]}", "config key 'algorithm.type' is no name: [1]"),
+        ("name: ../../x", "config key 'name' is '../../x', but directories are named"),
     ],
 )
 def test_wrong_config_file(call, tmp_path, monkeypatch, text, message):

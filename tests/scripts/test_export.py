@@ -12,6 +12,7 @@ from gymnasium import spaces as gs
 
 from agents import agent as agent_
 from agents.scripts import export, runs
+from agents.tools import files
 
 NESTED = gs.Dict(
     {"image": gs.Box(0, 255, (8, 8, 3), np.uint8), "x": gs.Box(-1, 1, (3,))}
@@ -246,6 +247,10 @@ def test_bad_input(trained, call, tmp_path, monkeypatch):
     code, _, errors = call(export, *arguments, tmp_path / "full")
     assert code == 2
     assert errors.endswith("full is not empty; give a new directory.\n")
+    assert (tmp_path / "full" / "file").read_text() == "mine"
+    code, _, errors = call(export, *arguments, tmp_path / "full" / "file")
+    assert code == 2
+    assert errors.startswith(f"error: cannot write to {tmp_path / 'full' / 'file'}: ")
     code, _, errors = call(export, "--logdir", tmp_path, "--outdir", tmp_path / "new")
     assert code == 2
     assert "is not a run directory" in errors
@@ -254,6 +259,18 @@ def test_bad_input(trained, call, tmp_path, monkeypatch):
     assert code == 2
     assert "pip install 'agents[onnx]'" in errors
     assert not list((tmp_path / "onnx").iterdir())
+
+
+@pytest.mark.parametrize("kind", export.FORMATS)
+def test_full_disk_is_one_line_and_leaves_nothing(tmp_path, full_disk, kind):
+    config = {"type": "a2c", **UNROLLS, "network": [400]}
+    made = agent_.Agent.create(config, gs.Box(-1, 1, (3,)), gs.Discrete(2))
+    directory = tmp_path / "policy"
+    with full_disk(3000), pytest.raises(files.WriteError) as error:
+        made.export(directory, kind)
+    assert str(error.value).startswith(f"cannot write {directory}: File too large; it ")
+    assert "\n" not in str(error.value)
+    assert not list(directory.iterdir())
 
 
 def test_what_a_format_cannot_express_is_one_line(tmp_path):

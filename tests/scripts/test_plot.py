@@ -121,6 +121,38 @@ def test_picture_shows_the_curve(tmp_path, capsys):
         assert (distance < 0.01).sum() > 1000
 
 
+@pytest.mark.parametrize("end", range(1, 60, 7))
+def test_incomplete_last_line_is_left_out(tmp_path, monkeypatch, end):
+    run = make_run(tmp_path, "1-a", {0: 1.0, 10: 2.0, 20: 3.0}, seconds=[5, 7, 11])
+    for name in ("metrics", "timing"):
+        path = run / f"{name}.jsonl"
+        *others, last = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*others, last[: min(end, len(last) - 2)]]))
+    for x, positions in (("steps", [0, 10]), ("seconds", [5, 7])):
+        curves = drawn(monkeypatch, [run], tmp_path / "curve.png", x=x)
+        np.testing.assert_array_equal(curves["a"].x, positions)
+        np.testing.assert_array_equal(curves["a"].mean, [1, 2])
+
+
+def test_picture_on_a_full_disk_is_one_line_and_leaves_the_old_one(
+    tmp_path, capsys, full_disk
+):
+    run = make_run(tmp_path, "1-a", {0: 1.0, 10: 2.0})
+    outfile = tmp_path / "out" / "curve.png"
+    assert plot.main([str(run), "--outfile", str(outfile)]) == 0
+    before = outfile.read_bytes()
+    capsys.readouterr()
+    with full_disk(1000):
+        assert plot.main([str(run), "--outfile", str(outfile)]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(
+        f"error: cannot write {outfile}: File too large; it needs "
+    )
+    assert errors.count("\n") == 1
+    assert outfile.read_bytes() == before
+    assert list(outfile.parent.iterdir()) == [outfile]
+
+
 def test_config_name():
     names = {
         "20250102T030405-pendulum": "pendulum",
@@ -145,8 +177,14 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys):
     no_score = make_run(tmp_path, "2-a", {0: None})
     broken = make_run(tmp_path, "3-a", {0: 1.0})
     (broken / "metrics.jsonl").write_text('{"phase":\n{"phase": "train"}\n')
+    garbage = make_run(tmp_path, "4-a", {0: 1.0})
+    (garbage / "metrics.jsonl").write_bytes(b'\xff\x00\n{"phase": "train"}\n')
+    without_step = make_run(tmp_path, "5-a", {0: 1.0})
+    (without_step / "metrics.jsonl").write_text('{"phase": "train", "score": 1.0}\n')
     png = str(tmp_path / "curve.png")
     cases = [
+        ([garbage, "--outfile", png], "line 1: expected a JSON object"),
+        ([without_step, "--outfile", png], "line 1: expected a JSON object"),
         ([empty, "--outfile", png], "it has no metrics.jsonl"),
         ([tmp_path / "missing", "--outfile", png], "it has no metrics.jsonl"),
         ([good, no_score, "--outfile", png], "has no score of the evaluate phase"),

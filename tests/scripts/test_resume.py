@@ -3,13 +3,18 @@
 import json
 import random
 import signal
+import socket
+import subprocess
+import sys
 
 import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
 
+from agents.scripts import configs, evaluate, plot, runs
 from agents.scripts import train as train_
+from agents.tools import checkpoint, files
 
 RUNS = {
     "cartpole": [
@@ -187,6 +192,115 @@ def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path):
     assert code == 2
     assert "another config: train.steps: 1024 -> 2048; seed: " in errors
     assert (run / "config.yaml").read_bytes() == (whole / "config.yaml").read_bytes()
+
+
+@pytest.fixture
+def short(call):
+    """Train a short run, of so many steps, as `call` does."""
+
+    def train_short(logdir, steps, *more):
+        arguments = ["--config", "debug", "--logdir", logdir, "--timestamp", 1]
+        arguments += ["--set", "environment.backend=serial"]
+        arguments += ["--set", "algorithm.jit=false", "--set", f"train.steps={steps}"]
+        return call(train_, *arguments, *more)
+
+    return train_short
+
+
+def test_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
+    short, tmp_path, full_disk
+):
+    run, whole = (tmp_path / name / "1-debug" for name in ("parts", "whole"))
+    assert short(whole.parent, 1024, "--quiet") == (0, "", "")
+    assert short(run.parent, 512, "--quiet") == (0, "", "")
+    before = state(run), variables(run)
+    with full_disk(60_000):
+        code, output, errors = short(run.parent, 1024)
+    path = run / "checkpoints" / "step-000000000768"
+    assert code == 1
+    assert errors.startswith(
+        f"error: stopped at step 768: cannot write {path}: File too large; it needs "
+    )
+    assert errors.endswith(" are free.\n")
+    assert errors.count("\n") == 1
+    assert output.splitlines()[-1] == (
+        "The last checkpoint is as it was. To go on, repeat the command with --logdir "
+        f"{run.parent} --timestamp 1"
+    )
+    assert state(run) == before[0]
+    assert not [x for x in path.parent.iterdir() if not x.name.startswith("step-")]
+    for ours, theirs in zip(variables(run).values(), before[1].values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert short(run.parent, 1024, "--quiet") == (0, "", "")
+    assert_same(run, whole)
+
+
+OWNER = """
+import sys
+from agents.tools import files
+with files.alone(sys.argv[1]):
+    print("alone", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_two_trainers_of_one_run(short, call, tmp_path):
+    """The second one is refused, others look on, and a killed one is no obstacle."""
+    run = tmp_path / "1-debug"
+    assert short(tmp_path, 256, "--quiet") == (0, "", "")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    command = [sys.executable, "-c", OWNER, str(run)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as owner:
+        assert owner.stdout.readline() == "alone\n"
+        code, output, errors = short(tmp_path, 512)
+        assert (code, output) == (2, "")
+        assert errors == (
+            f"error: another process works on {run} (pid {owner.pid} on "
+            f"{socket.gethostname()}); wait for it, or use another --timestamp.\n"
+        )
+        assert call(evaluate, "--logdir", run, "--num_episodes", 1)[0] == 0
+        assert call(plot, run, "--outfile", tmp_path / "curve.png")[0] == 0
+        owner.kill()
+    lock = run / files.LOCK
+    assert lock.exists()
+    lock.unlink()
+    after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert after == before
+    lock.write_text("pid 1 on somewhere")
+    assert short(tmp_path, 512, "--quiet") == (0, "", "")
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_lost_reports_are_said(short, tmp_path, quiet):
+    run = tmp_path / "1-debug"
+    assert short(tmp_path, 512, "--quiet") == (0, "", "")
+    path = run / "metrics.jsonl"
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(rows[:2]) + rows[2][:30])
+    code, output, errors = short(tmp_path, 768, *["--quiet"] * quiet)
+    assert code == 0
+    said = errors if quiet else output
+    size = len("".join(rows[:2]))
+    assert f"{path} has lost reports: it goes on behind its first {size} bytes" in said
+    assert errors.count("\n") == quiet
+    steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+    assert steps == [256, 256, 768, 768]
+
+
+def test_checkpoints_of_something_else_are_refused(short, tmp_path):
+    run = tmp_path / "1-debug"
+    assert short(tmp_path, 256, "--quiet") == (0, "", "")
+    metrics = (run / "metrics.jsonl").read_bytes()
+    config = configs.load(str(run / "config.yaml"))
+    algorithm = runs.algorithm(config, runs.describe(config))
+    checkpoints = checkpoint.Checkpoints(run / "checkpoints")
+    checkpoints.save(999, algorithm.persistent(), {"step": 999})
+    code, output, errors = short(tmp_path, 256, "--quiet")
+    assert (code, output) == (2, "")
+    assert errors == f"error: {run / 'checkpoints'} is not that of a run.\n"
+    assert (run / "metrics.jsonl").read_bytes() == metrics
 
 
 def test_second_interrupt_stops_at_once(start, tmp_path):

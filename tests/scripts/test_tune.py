@@ -13,6 +13,7 @@ from matplotlib import image
 
 from agents.scripts import configs, plot, runs, space, trainer, trials, tune
 from agents.tools import config as config_
+from agents.tools import files
 
 CONFIG = configs.load("debug")
 VALUES = config_.to_dict(CONFIG)
@@ -412,11 +413,65 @@ def test_mistakes_are_found_before_a_trial(call, arguments, tmp_path, extra, mes
 
 
 def test_a_study_is_tuned_by_one_process(call, arguments, tmp_path):
-    (tmp_path / "logdir" / "study").mkdir(parents=True)
-    with tune._alone(tmp_path / "logdir" / "study"):
+    with runs.alone(tmp_path / "logdir" / "study", "--name"):
         code, _, errors = call(tune, *arguments, "--trials", 1)
     assert code == 2
     assert "another process works on" in errors
+    assert errors.endswith("wait for it, or use another --name.\n")
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "a/b"])
+def test_a_study_stays_in_the_log_directory(call, arguments, tmp_path, name):
+    code, output, errors = call(tune, *arguments[:-1], name, "--trials", 1)
+    assert (code, output) == (2, "")
+    assert f"--name is {name!r}, but directories are named by it" in errors
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "logdir").exists()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "space.yaml"])
+@pytest.mark.parametrize("content", ["", "[1]", "a: ["])
+def test_damaged_files_of_a_study_are_refused_in_one_line(tmp_path, name, content):
+    make_study(tmp_path / "study", Runs([1.0]))
+    (tmp_path / "study" / name).write_text(content)
+    with pytest.raises(config_.ConfigError) as error:
+        make_study(tmp_path / "study", Runs([1.0]))
+    assert str(error.value).startswith(str(tmp_path / "study" / name))
+    assert "\n" not in str(error.value)
+
+
+def test_half_written_line_of_a_journal_does_not_spoil_the_study(tmp_path):
+    study = make_study(tmp_path / "study", Runs([1.0], [2.0]))
+    study.search(1)
+    journal = tmp_path / "study" / "study.journal"
+    whole = journal.read_bytes()
+    with journal.open("ab") as file:
+        file.write(whole.splitlines()[-1][:20])  # What a killed process leaves.
+    study = make_study(tmp_path / "study", Runs([2.0]))
+    assert journal.read_bytes().startswith(whole + b"{")  # It was opened again.
+    study.search(2)
+    values = [x.value for x in make_study(tmp_path / "study", Runs()).finished()]
+    assert values == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("line", ["garbage", "{}", "[1]", '{"op_code": 0}'])
+def test_damaged_journal_is_refused_in_one_line(tmp_path, line):
+    make_study(tmp_path / "study", Runs([1.0])).search(1)
+    journal = tmp_path / "study" / "study.journal"
+    first, *others = journal.read_text().splitlines()
+    journal.write_text("\n".join([line, first, *others, ""]))
+    with pytest.raises(runs.RunError, match=r"study\.journal is damaged") as error:
+        make_study(tmp_path / "study", Runs([1.0]))
+    assert "\n" not in str(error.value)
+
+
+def test_full_disk_is_no_result_of_a_trial(tmp_path, full_disk):
+    tune.prepare(tmp_path, CONFIG, space.Space(DIMENSIONS))
+    chosen = {"algorithm.jit": False, "environment.backend": "serial"}
+    with full_disk(100_000), pytest.raises(files.WriteError) as error:
+        list(trainer.train(tmp_path, "trial-0000-debug", chosen))
+    assert str(error.value).startswith("trial-0000-debug: stopped at step 256: cannot ")
+    assert "\n" not in str(error.value)
 
 
 def test_run_that_cannot_be_made(tmp_path):
