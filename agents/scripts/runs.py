@@ -47,11 +47,12 @@ def reporting(main: Callable) -> Callable:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except OSError as error:
-            if error.filename is None:  # No file, so nothing that the user named.
+            full = error.errno in files.NO_ROOM
+            if error.filename is None and not full:  # Nothing that the user named.
                 raise
             text = f"cannot use {str(error.filename)!r}: {error.strerror}."
             print(f"error: {errors.line(text)}", file=sys.stderr)
-            return 2
+            return 1 if full else 2
         except (
             processes.EnvError,
             batch_env.EnvDataError,
@@ -60,11 +61,6 @@ def reporting(main: Callable) -> Callable:
             cluster.WorkerError,
             files.WriteError,
         ) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        except OSError as error:
-            if error.errno not in files.NO_ROOM:
-                raise
             print(f"error: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:

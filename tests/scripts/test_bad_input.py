@@ -150,7 +150,10 @@ def test_wrong_arguments(call, tmp_path, arguments, message):
         ("seed: !!python/object:agents.Agent {}", "a tag that is not allowed"),
         ("seed: 2020-13-45", "is not valid YAML: month must be in 1..12"),
         ("preprocessing: &a [*a]", "is not valid YAML: maximum recursion depth"),
-        ("algorithm: {type: [1]}", "config key 'algorithm.type' is no name: [1]"),
+        (
+            "{environment: {id: x}, algorithm: {type: [1]}}",
+            "config key 'algorithm.type' is no name: [1]",
+        ),
         ("name: ../../x", "config key 'name' is '../../x', but directories are named"),
     ],
 )

@@ -7,10 +7,10 @@ import socket
 import subprocess
 import sys
 
+import equal_runs
 import numpy as np
 import psutil
 import pytest
-import tensorflow as tf
 
 from agents.scripts import configs, evaluate, plot, runs
 from agents.scripts import train as train_
@@ -67,45 +67,6 @@ def lines(run):
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def variables(run):
-    """All variables of the newest checkpoint; padding of episodes is zero."""
-    newest = max((run / "checkpoints").glob("step-*"))
-    values = {}
-    for file in ("variables", "memory"):
-        reader = tf.train.load_checkpoint(str(newest / file))
-        names = reader.get_variable_to_shape_map().keys()
-        for name in sorted(names - {"_CHECKPOINTABLE_OBJECT_GRAPH"}):
-            values[name] = reader.get_tensor(name)
-    for name, entry in json.loads((newest / "blocks.json").read_text()).items():
-        data = b"".join((newest / block).read_bytes() for block in entry["blocks"])
-        values[name] = np.frombuffer(data, np.uint8)
-    suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
-    lengths = values.get(f"memory/finished/lengths{suffix}")
-    for name, value in values.items():
-        if name.startswith("memory/finished/_data/"):
-            value[np.arange(value.shape[1]) >= lengths[:, None]] = 0
-    return values
-
-
-def state(run):
-    """State of the newest checkpoint, without wall time."""
-    newest = max((run / "checkpoints").glob("step-*"))
-    values = json.loads((newest / "state.json").read_text())
-    return {key: values[key] for key in ("step", "phase", "metrics")}
-
-
-def assert_same(resumed, whole):
-    """Same metrics byte by byte, and same checkpoint bit by bit."""
-    metrics = (whole / "metrics.jsonl").read_bytes()
-    assert (resumed / "metrics.jsonl").read_bytes() == metrics
-    assert state(resumed) == state(whole)
-    ours, theirs = variables(resumed), variables(whole)
-    assert list(ours) == list(theirs)
-    assert len(ours) > 20
-    for name, value in theirs.items():
-        np.testing.assert_array_equal(ours[name], value, err_msg=name)
-
-
 @pytest.fixture
 def stop(train, gate):
     """Function that sends a signal to a run somewhere in a phase.
@@ -160,7 +121,7 @@ def test_interrupted_run_ends_as_if_it_was_not(train, stop, tmp_path, name):
     assert output.splitlines()[-1] == (
         f"Saved. To go on, repeat the command with --logdir {logdir} --timestamp 1"
     )
-    assert state(run)["metrics"] == (run / "metrics.jsonl").stat().st_size
+    assert equal_runs.state(run)["metrics"] == (run / "metrics.jsonl").stat().st_size
 
     for _ in range(0 if name == "cartpole" else 2):
         assert stop(signal.SIGKILL, run, name, "--quiet") == (-signal.SIGKILL, "", "")
@@ -169,7 +130,7 @@ def test_interrupted_run_ends_as_if_it_was_not(train, stop, tmp_path, name):
     code, output, errors = train(logdir, name).wait(timeout=600)
     assert (code, errors) == (0, "")
     assert "\nResuming at step " in output
-    assert_same(run, whole)
+    equal_runs.assert_same(run, whole)
 
 
 def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path):
@@ -181,7 +142,7 @@ def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path):
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 4
     for logdir in (run.parent, whole.parent):
         assert call(train_, *longer, "--logdir", logdir)[0] == 0
-    assert_same(run, whole)
+    equal_runs.assert_same(run, whole)
     assert (run / "config.yaml").read_bytes() == (whole / "config.yaml").read_bytes()
 
     code, _, errors = call(train_, *arguments, "--logdir", run.parent)
@@ -213,7 +174,7 @@ def test_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
     run, whole = (tmp_path / name / "1-debug" for name in ("parts", "whole"))
     assert short(whole.parent, 1024, "--quiet") == (0, "", "")
     assert short(run.parent, 512, "--quiet") == (0, "", "")
-    before = state(run), variables(run)
+    before = equal_runs.state(run), equal_runs.variables(run)
     with full_disk(60_000):
         code, output, errors = short(run.parent, 1024)
     path = run / "checkpoints" / "step-000000000768"
@@ -227,12 +188,14 @@ def test_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
         "The last checkpoint is as it was. To go on, repeat the command with --logdir "
         f"{run.parent} --timestamp 1"
     )
-    assert state(run) == before[0]
+    assert equal_runs.state(run) == before[0]
     assert not [x for x in path.parent.iterdir() if not x.name.startswith("step-")]
-    for ours, theirs in zip(variables(run).values(), before[1].values(), strict=True):
+    for ours, theirs in zip(
+        equal_runs.variables(run).values(), before[1].values(), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
     assert short(run.parent, 1024, "--quiet") == (0, "", "")
-    assert_same(run, whole)
+    equal_runs.assert_same(run, whole)
 
 
 OWNER = """
