@@ -361,7 +361,10 @@ def test_what_a_layer_of_a_user_says_is_told():
     with pytest.raises(config.ConfigError) as error:
         networks.ActorCritic(VECTOR, gs.Discrete(2), values, 0)
     pattern = r"layer broken\w* cannot take what has the shape \(3,\): no such thing"
-    assert re.fullmatch(pattern, str(error.value))
+    line, _, below = str(error.value).partition("\n\n")
+    assert re.fullmatch(pattern, line)
+    assert below.startswith("Traceback")
+    assert __file__ in below
 
 
 def test_batch_normalization_is_refused_with_target_networks():
