@@ -207,7 +207,7 @@ class Backend(abc.ABC):
         info = self._finish(self._restart)
         numbers = self._arrays.numbers.copy()
         flags = numbers[:, TERMINATED : TRUNCATED + 1]
-        done = flags.any(1) if flags.any() else self._none
+        done = flags.any(1) if np.count_nonzero(flags) else self._none
         observation, following = ([x.copy() for x in y] for y in self._others)
         last = numbers[:, NUMBERS : NUMBERS + self._width]
         new = numbers[:, NUMBERS + self._width :]

@@ -81,8 +81,8 @@ class ResultWriter:
         if type(terminated) not in _FLAGS or type(truncated) not in _FLAGS:
             terminated = flag(self._place(row), "terminated", terminated)
             truncated = flag(self._place(row), "truncated", truncated)
-        self._terminated[row] = terminated
-        self._truncated[row] = truncated
+        self._terminated[row] = 1.0 if terminated else 0.0
+        self._truncated[row] = 1.0 if truncated else 0.0
         self._observation(row, observation)
         return info
 
@@ -97,13 +97,15 @@ class ResultWriter:
             leaves = [
                 np.array(_column_of(observations, path)) for _, path, _ in self._leaves
             ]
-            rewards, *flags = map(np.array, (rewards, terminated, truncated))
+            rewards = np.array(rewards)
+            terminated, truncated = np.array(terminated), np.array(truncated)
         except Exception:  # They may be anything, with any conversion to arrays.
             fitting = False
         else:
             shape = (len(results),)
-            fitting = rewards.shape == shape and rewards.dtype.kind in "fiub"
-            fitting &= all(x.shape == shape and x.dtype == bool for x in flags)
+            fitting = rewards.shape == terminated.shape == truncated.shape == shape
+            fitting &= rewards.dtype.kind in "fiub"
+            fitting &= terminated.dtype.kind == truncated.dtype.kind == "b"
             fitting = fitting and all(
                 leaf.shape == target.shape and _fits(leaf, target.dtype)
                 for leaf, target in zip(leaves, self._targets, strict=True)
@@ -114,8 +116,9 @@ class ResultWriter:
             return
         for leaf, target in zip(leaves, self._targets, strict=True):
             target[...] = leaf
-        for column, values in zip(self._columns, (rewards, *flags), strict=True):
-            column[:] = values
+        self._columns[0][:] = rewards
+        self._columns[1][:] = terminated
+        self._columns[2][:] = truncated
 
     def reset(self, row: int, result: Any) -> dict:
         """Write what `reset` of an environment returned, and return its info.

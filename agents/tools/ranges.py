@@ -44,14 +44,16 @@ class RangeChecker:
           others: The other leaves `[K, ...]`.
           headless: Whether numbers are the leaves only.
         """
-        if self._low is None:
+        bounds = self._without_head if headless else self._bounds
+        if bounds is None:
             inside = np.isfinite(numbers)
         else:  # Comparisons with NaN are false.
-            skip = self._head if headless else 0
-            inside = numbers >= self._low[skip:]
-            inside &= numbers <= self._high[skip:]
-        return bool(inside.all()) and all(
-            leaf.holds(others[index]) for index, leaf in self._others
+            inside = numbers >= bounds[0]
+            inside &= numbers <= bounds[1]
+        if np.count_nonzero(inside) < inside.size:  # Faster than `all`.
+            return False
+        return not self._others or all(
+            leaf.holds(others[i]) for i, leaf in self._others
         )
 
     def require(self, leaves: Sequence[np.ndarray], rows: Sequence[int]):
@@ -80,13 +82,13 @@ class RangeChecker:
         floats = [leaf for leaf in self._leaves if leaf.dtype == np.float32]
         others = [leaf for leaf in self._leaves if leaf.dtype != np.float32]
         self._others = [(i, leaf) for i, leaf in enumerate(others) if leaf.watched]
-        self._low = self._high = None
+        self._bounds = self._without_head = None
         if any(leaf.watched for leaf in floats):
             limit = np.full(self._head, np.finfo(np.float32).max, np.float32)
-            self._low = np.concatenate([-limit, *(leaf.low.ravel() for leaf in floats)])
-            self._high = np.concatenate(
-                [limit, *(leaf.high.ravel() for leaf in floats)]
-            )
+            low = np.concatenate([-limit, *(leaf.low.ravel() for leaf in floats)])
+            high = np.concatenate([limit, *(leaf.high.ravel() for leaf in floats)])
+            self._bounds = low, high
+            self._without_head = low[self._head :], high[self._head :]
 
 
 class _Leaf:
@@ -120,7 +122,8 @@ class _Leaf:
     def holds(self, values: np.ndarray) -> bool:
         """Whether integers `[K, ...]` are inside."""
         offsets = values if self._start is None else values - self._start
-        return bool((offsets.view(self._span.dtype) <= self._span).all())
+        inside = offsets.view(self._span.dtype) <= self._span
+        return np.count_nonzero(inside) == inside.size
 
     def complaint(self, values: np.ndarray, rows: Sequence[int]) -> str | None:
         """What to say about values `[K, ...]`; none if they are inside."""
