@@ -418,13 +418,13 @@ def _variables(node: Any, path: str = "") -> dict[str, Any]:
 
 def _attributes(trackable: Any) -> dict[str, tf.Variable]:
     """Variables of an object by the shortest paths of attributes that lead to them."""
-    view, known, found = tf.train.TrackableView(trackable), set(), {}
+    view, known, found = tf.train.TrackableView(trackable), {}, {}
     waiting = collections.deque([("", trackable)])
     while waiting:
         path, node = waiting.popleft()
         if id(node) in known:
             continue
-        known.add(id(node))
+        known[id(node)] = node  # Kept, or another one may get its id.
         if isinstance(node, tf.Variable):
             found[path] = node
             continue
