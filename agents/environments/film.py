@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from agents.environments import workers
-from agents.tools import channels, processes
+from agents.tools import channels, files, processes
 
 _MUJOCO_HINT = (
     "MuJoCo draws without a display through EGL (Debian package libegl1) or OSMesa "
@@ -170,6 +170,27 @@ def clean(directory: str | pathlib.Path) -> None:
     for pattern in ("episode-*_return_*.mp4", ".unfinished-*.mp4"):
         for path in pathlib.Path(directory).glob(pattern):
             path.unlink()
+
+
+def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) -> None:
+    """Remove videos that lack frames, of which ffmpeg says nothing to its caller.
+
+    Raises:
+      WriteError: if there were any.
+    """
+    import imageio_ffmpeg
+
+    for entry in films:
+        path = pathlib.Path(directory) / entry["file"]
+        try:
+            frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+        except RuntimeError:  # It is no video at all.
+            frames = 0
+        expected = entry["length"] + 1
+        if frames != expected:
+            path.unlink()
+            reason = RuntimeError(f"it got {frames} of {expected} frames")
+            raise files.write_error(path, reason, "more")
 
 
 def frame(env: gymnasium.Env) -> np.ndarray:

@@ -64,6 +64,7 @@ def visualize(
     finally:
         batch.close()
     films = [parts[n % rows][n // rows] for n in range(num_episodes)]
+    film.require_whole(outdir, films)
     index = pathlib.Path(outdir) / "episodes.json"
     files.write(index, json.dumps(films, indent=2) + "\n")
     return films

@@ -11,6 +11,7 @@ import pytest
 
 from agents.environments import film, make
 from agents.scripts import evaluate, visualize
+from agents.tools import files
 
 RGB = {"render_mode": "rgb_array"}
 
@@ -108,6 +109,16 @@ def test_every_frame_is_one_observation(tmp_path):
         assert frames.shape == (8, 62, 92, 3)  # Sides are made even.
         expected = 40 + 4 * np.arange(8)
         np.testing.assert_allclose(frames.mean((1, 2, 3)), expected, atol=1.5)
+    film.require_whole(tmp_path, entries)
+    path = tmp_path / names[1]
+    path.write_bytes(path.read_bytes()[:-300])  # What a full disk leaves.
+    with pytest.raises(files.WriteError) as error:
+        film.require_whole(tmp_path, entries)
+    assert str(error.value).startswith(
+        f"cannot write {path}: it got 0 of 8 frames; it "
+    )
+    assert "\n" not in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [names[0], names[2]]
 
 
 def test_incomplete_episodes_leave_nothing(tmp_path):
