@@ -323,11 +323,11 @@ class Agent:
             raise AgentError(str(error)) from error
         directory.mkdir(parents=True, exist_ok=True)
         checkpoints = checkpoint.Checkpoints(directory / "checkpoints", keep=1)
+        if checkpoints.names():
+            _saved(checkpoints)
         with files.alone(directory, wait=True):
-            number = 0
-            if checkpoints.names():
-                _saved(checkpoints)
-                number = int(checkpoints.names()[-1].rpartition("-")[2]) + 1
+            last = checkpoints.names()[-1:]
+            number = sum(int(x.rpartition("-")[2]) + 1 for x in last)
             checkpoints.save(number, self.algorithm.persistent(), state)
 
     @classmethod

@@ -176,7 +176,7 @@ class Training:
         state = {"step": 0, "phase": 0, "metrics": 0, "timing": 0, "seconds": 0.0}
         if checkpoints.names():
             keys, state = state.keys(), runs.restore(logdir, algorithm)
-            if keys > state.keys():
+            if keys - state.keys():
                 raise runs.RunError(f"{checkpoints.directory} is not that of a run.")
             view.resumed(state["step"])
         with contextlib.ExitStack() as stack:

@@ -259,7 +259,7 @@ def test_checkpoints_of_something_else_are_refused(short, tmp_path):
     config = configs.load(str(run / "config.yaml"))
     algorithm = runs.algorithm(config, runs.describe(config))
     checkpoints = checkpoint.Checkpoints(run / "checkpoints")
-    checkpoints.save(999, algorithm.persistent(), {"step": 999})
+    checkpoints.save(999, algorithm.persistent(), {"step": 999, "other": 1})
     code, output, errors = short(tmp_path, 256, "--quiet")
     assert (code, output) == (2, "")
     assert errors == f"error: {run / 'checkpoints'} is not that of a run.\n"
