@@ -25,11 +25,11 @@ class NetworkConfig:
     """How the parts come together: `concat`, `product`, `sum`, `mean`, or the import
     path of a class or of a function that returns a layer, which is given all of them in
     the structure of the observation, as they are where there is no stream."""
-    convolutions: Annotated[tuple[tuple[int, int, int], ...], bounds.SIZE] = ()
+    convolutions: Annotated[tuple[tuple[int, int, int], ...], bounds.UNITS] = ()
     """Filters, kernel size and stride of each layer for images."""
-    residual: Annotated[tuple[int, ...], bounds.SIZE] = ()
+    residual: Annotated[tuple[int, ...], bounds.UNITS] = ()
     """Or filters of each section of residual blocks; Espeholt et al. (2018), figure 3."""
-    layers: Annotated[tuple[int | str | dict, ...], bounds.SIZE] = (200, 100)
+    layers: Annotated[tuple[int | str | dict, ...], bounds.UNITS] = (200, 100)
     """Behind all of that. The first one is given flat numbers if it is dense or
     recurrent, and what is observed as it is if it is another one. `lstm` and `gru`
     remember the steps of an episode. Where `sac` and `td3` judge an action, it joins in

@@ -240,7 +240,7 @@ class Study:
                 direction="maximize",
                 load_if_exists=True,
             )
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except Exception as error:  # Damaged files meet all kinds of them.
             raise runs.RunError(
                 f"{path} is damaged ({error}); use another --name."
             ) from error

@@ -21,7 +21,7 @@ class Bounds:
     def refuse(self, value: Any) -> str | None:
         """Demand that a value does not meet, or none."""
         numbers = _numbers(value)
-        low = [x for x in numbers if x < self.least or (self.open and x == self.least)]
+        low = [x for x in numbers if not self._above(x)]
         if not low and all(x <= self.most for x in numbers):
             return None
         if self.most <= 1:
@@ -33,6 +33,9 @@ class Bounds:
             return f"must be positive, got {value}."
         return f"must be at least {self.least}, got {value}."
 
+    def _above(self, number: float) -> bool:
+        return number > self.least or (number == self.least and not self.open)
+
 
 POSITIVE, NOT_NEGATIVE = Bounds(0, open=True), Bounds(0)
 FRACTION, SHARE = Bounds(0, 1), Bounds(0, 1, open=True)
@@ -40,6 +43,8 @@ COUNT = Bounds(1, 10**15)
 """Of what time alone limits."""
 SIZE, WHOLE = Bounds(1, 2**31 - 1), Bounds(0, 2**31 - 1)
 """Of a dimension of an array; a number of things that may be zero."""
+UNITS = Bounds(1, 2**20)
+"""Of a layer."""
 SEED = Bounds(0, 2**62)
 
 Positive = Annotated[schedules.Scalar, POSITIVE]

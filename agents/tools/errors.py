@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import sys
 import traceback
 import unicodedata
 from collections.abc import Iterator
@@ -9,20 +10,14 @@ from types import TracebackType
 
 LONGEST = 800
 """Characters of a line; of longer ones the middle is left out."""
-LIBRARIES = (
+LIBRARIES = sys.stdlib_module_names | {
     "agents",
     "gymnasium",
-    "importlib",
     "keras",
     "numpy",
     "ruamel",
     "tensorflow",
-    "contextlib",
-    "functools",
-    "inspect",
-    "typing",
-    "dataclasses",
-)
+}
 """Packages whose frames say nothing to a user about code of their own."""
 
 

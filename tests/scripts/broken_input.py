@@ -212,7 +212,10 @@ def _patched(started: list[bool], earnest: bool) -> Iterator[None]:
     real = runs.environments
 
     def environments(config: Any, **changes: Any) -> Any:
-        batch = real(config, **{**changes, "backend": "serial"})
+        changes["backend"] = "serial"
+        if not earnest:  # Nothing steps them.
+            changes["num_agents"] = 2
+        batch = real(config, **changes)
         started.append(True)
         return batch
 

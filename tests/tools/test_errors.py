@@ -1,0 +1,91 @@
+"""Mistakes in one line, with the traceback of code of the user."""
+
+import json
+
+import pytest
+
+from agents.tools import config, errors
+
+
+def test_mistakes_are_one_line():
+    assert str(errors.Mistake("a\n b\t c\r\nd")) == "a b c d"
+    assert str(errors.Mistake("x\0y \x1b[31m \udce4 ü")) == (
+        "x\\x00y \\x1b[31m \\udce4 ü"
+    )
+    text = str(errors.Mistake("begin " + "x" * 10**6 + " end"))
+    assert text.startswith("begin xxx")
+    assert text.endswith("xxx end")
+    assert len(text) < errors.LONGEST
+
+
+def test_traceback_stays_below_the_line():
+    text = f"it fails:\n badly\n\n{errors.HEADER}\n  File x\nKeyError: 'y'"
+    line, *below = str(errors.Mistake(text)).split("\n")
+    assert line == "it fails: badly"
+    assert below == ["", errors.HEADER, "  File x", "KeyError: 'y'"]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Name of a module of a source; every one has another name."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(source):
+        name = f"{tmp_path.name}_{len(list(tmp_path.iterdir()))}"
+        (tmp_path / f"{name}.py").write_text(source)
+        return name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "shown"),
+    [
+        (
+            "x = undefined",
+            "NameError: name 'undefined' is not defined",
+            "x = undefined",
+        ),
+        ("def f(:", "SyntaxError: invalid syntax", "def f(:"),
+        ("raise SystemExit(3)", "it ends the process by SystemExit(3).", "SystemExit"),
+        ("import missing_x", "No module named 'missing_x'", "import missing_x"),
+        ("raise KeyError", "KeyError.", "raise KeyError"),
+        ("raise OSError('a\\n\\nb')", "OSError: a", "raise OSError"),
+        ("raise ValueError('no')", "no", "raise ValueError"),
+        (
+            "class E(BaseException):\n    def __str__(self): return 1 / 0\nraise E",
+            "E.",
+            "raise E",
+        ),
+    ],
+)
+def test_code_of_the_user_is_framed(module, source, reason, shown):
+    path = f"{module(source)}:make"
+    with pytest.raises(config.ConfigError) as error:
+        config.find(path)
+    line, empty, header, *rest = str(error.value).split("\n")
+    assert line.startswith(f"cannot import {path!r}: {reason}")
+    assert (empty, header) == ("", errors.HEADER)
+    assert any(shown in x for x in rest)
+    assert not any("agents" in x for x in rest)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "reason"),
+    [
+        (json.loads, {"s": 5}, "the JSON object must be str, bytes or bytearray, not"),
+        (json.loads, {"s": "["}, "JSONDecodeError: Expecting value"),
+        (errors.Mistake, {}, "missing 1 required positional argument: 'text'"),
+    ],
+)
+def test_wrong_arguments_of_libraries_have_no_traceback(function, arguments, reason):
+    with pytest.raises(config.ConfigError) as error:
+        config.call(function, arguments, "what")
+    assert str(error.value).startswith(f"what: {reason}")
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_error_of_the_code_passes():
+    for kind in (KeyboardInterrupt, errors.Mistake, IndexError):
+        with pytest.raises(kind), errors.framed("x", others=IndexError):
+            raise kind("as it is")
