@@ -2,15 +2,13 @@
 
 import logging
 import math
-import pathlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import psutil
 import tensorflow as tf
 
-from agents.memories import prioritized, uniform
+from agents.memories import prioritized, room, uniform
 from agents.tools import conditional, packing, spaces
 
 
@@ -80,7 +78,7 @@ class Replay(tf.Module):
         self.num_bytes = replay_bytes(
             observation, action, rows, capacity, selector, n_step, stack
         )
-        if self.num_bytes > (free := _free_bytes()):
+        if self.num_bytes > (free := room.free_bytes()):
             raise ReplayTooLarge(
                 f"a replay memory of {capacity} transitions needs {self.num_bytes} "
                 f"bytes, but {free} are free; reduce its capacity."
@@ -486,17 +484,3 @@ def _weights(probability: tf.Tensor, size: tf.Tensor, beta: Any) -> tf.Tensor:
     weights = tf.cast(size, tf.float64) * probability
     weights = weights ** -tf.cast(beta, tf.float64)
     return tf.cast(weights / tf.reduce_max(weights), tf.float32)
-
-
-def _free_bytes(group: pathlib.Path = pathlib.Path("/sys/fs/cgroup")) -> int:
-    """Memory that can be taken without swapping, by the limit of a container too."""
-    free = psutil.virtual_memory().available
-    try:
-        limit, used = (
-            int((group / name).read_text()) for name in ("memory.max", "memory.current")
-        )
-        pairs = map(str.split, (group / "memory.stat").read_text().splitlines())
-        cached = int(dict(pairs)["inactive_file"])  # Is given back when it is needed.
-    except (OSError, ValueError):  # No container, or without a limit.
-        return free
-    return min(free, limit - used + cached)

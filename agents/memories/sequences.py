@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from agents.memories import room
 from agents.tools import packing
 
 
@@ -15,10 +16,23 @@ class Sequences(tf.Module):
     """
 
     def __init__(self, specs: Any, rows: int, length: int) -> None:
-        """Allocate zeros for a structure of `tf.TensorSpec` of one transition."""
+        """Allocate zeros for a structure of `tf.TensorSpec` of one transition.
+
+        Raises:
+          ValueError: before it allocates more than there is.
+        """
         super().__init__()
         self.rows, self.length = rows, length
         self._packing = packing.Packing(specs)
+        sizes = [
+            spec.shape.num_elements() * spec.dtype.size for spec in self._packing.specs
+        ]
+        num_bytes = rows * length * sum(sizes)
+        if num_bytes > (free := room.free_bytes()):
+            raise ValueError(
+                f"a memory of {rows} times {length} steps needs {num_bytes} bytes, but "
+                f"{free} are free; use fewer or shorter episodes or unrolls."
+            )
         self._data = [
             tf.Variable(
                 tf.zeros([rows, length, *spec.shape], spec.dtype), trainable=False

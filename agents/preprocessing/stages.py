@@ -7,7 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from agents.preprocessing import normalize
-from agents.tools import config, errors, spaces
+from agents.tools import bounds, config, errors, spaces
+
+SIDE, LENGTH = bounds.Bounds(1, 10_000), bounds.Bounds(1, 10_000)
+"""Pixels of a side of an image, and observations that a stage may remember."""
 
 
 class Stage(tf.Module):
@@ -44,8 +47,7 @@ class ImageResize(Stage):
     def __init__(self, space: gymnasium.Space, height: int, width: int) -> None:
         """Size in pixels."""
         super().__init__(space)
-        if min(height, width) < 1:
-            raise ValueError(f"sizes must be positive, got {height} and {width}.")
+        bounds.require_options(SIDE, height=height, width=width)
         self._size = (height, width)
 
     def __call__(self, value, state):
@@ -132,8 +134,7 @@ class Sequence(Stage):
     def __init__(self, space: gymnasium.Space, length: int) -> None:
         """Number of observations."""
         super().__init__(space)
-        if length < 1:
-            raise ValueError(f"length must be positive, got {length}.")
+        bounds.require_options(LENGTH, length=length)
         self._length, self._shape = length, self._spec.shape or (1,)
 
     def initial_state(self, size):

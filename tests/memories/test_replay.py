@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from agents import memories
-from agents.memories import replay as replay_
+from agents.memories import room
 from agents.tools import checkpoint, conditional
 
 NUMBER = tf.TensorSpec([], tf.float32)
@@ -751,7 +751,7 @@ def test_limit_of_a_container_counts(limit, free, tmp_path):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
     available = psutil.virtual_memory().available
     expected = available if free is None else min(free, available)
-    found = replay_._free_bytes(tmp_path)
+    found = room.free_bytes(tmp_path)
     assert found == pytest.approx(expected, rel=0.05)
 
 

@@ -105,3 +105,8 @@ def test_all_is_saved_also_if_specs_belong_to_a_keras_layer(tmp_path):
     path = tf.train.Checkpoint(memory).write(str(tmp_path / "memory"))
     shapes = [shape for name, shape in tf.train.list_variables(path) if shape]
     assert sorted(shapes) == [[2], [2, 4, 6]]
+
+
+def test_more_than_there_is_is_an_error_before_it_is_allocated():
+    with pytest.raises(ValueError, match=r"^a memory of 1000000 times 1000000 steps"):
+        memories.Unrolls(SPECS, 10**6, 10**6)

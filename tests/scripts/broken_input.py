@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -158,7 +159,8 @@ def call(arguments: list[str], earnest: bool = False) -> Answer:
     path, before = sys.path.copy(), time.process_time()
     started: list[bool] = []
     with tempfile.TemporaryFile("w+", errors="backslashreplace") as errors:
-        with _redirected(errors), _patched(started, earnest):
+        with _redirected(errors), _patched(started, earnest), warnings.catch_warnings():
+            warnings.simplefilter("default")  # As in a process of its own.
             try:
                 code = cli.main(arguments)
             except Valid:
@@ -270,7 +272,7 @@ class Result:
     case: mutations.Case
     verdict: str
     answer: Answer | None
-    earnest: bool
+    earnest: bool = False
 
 
 class _Process:
