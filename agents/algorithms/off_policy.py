@@ -221,7 +221,8 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         self, observation: Any, state: Any, generator: Any = None
     ) -> tuple[Any, Any]:
         """Best actions; there is no state. See `Algorithm.decide`."""
-        del generator
+        if generator is not None:
+            self.require_stochastic()
         seen = self.observations(observation)
         rows = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
         return self.environment_action(self.act(rows, seen, False)), state

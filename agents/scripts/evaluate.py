@@ -35,6 +35,8 @@ def evaluate(
     description = runs.describe(config)
     num_agents = min(config.environment.num_agents, num_episodes)
     agent, state = runs.policy(logdir, config, description, num_agents, checkpoint)
+    if stochastic:
+        require_stochastic(agent)
     batch_env = runs.environments(config, num_agents=num_agents)
     try:
         episodes = play(batch_env, agent, num_episodes, stochastic, seed)
@@ -52,38 +54,36 @@ def evaluate(
 def play(
     batch_env: Any, agent: Any, num_episodes: int, stochastic: bool, seed: int
 ) -> Any:
-    """Run the first episodes of every row to their end; returns `loop.Episodes`."""
-    from agents.tools import loop
+    """Run the first episodes of every row to their end; returns `loop.Episodes`.
+
+    Nothing of the agent changes that a checkpoint holds, its random numbers included.
+    """
+    import tensorflow as tf
+
+    from agents.tools import algorithm, loop
 
     size = len(batch_env)
     episodes = loop.Episodes(size, num_episodes)
     seeds = loop.phase_seeds(seed, EVALUATION, size)
-    steps = loop.Steps(
-        batch_env, Exploring(agent) if stochastic else agent, seeds, False
-    )
+    if stochastic:
+        generator = tf.random.Generator.from_seed(seed, alg="philox")
+        agent = algorithm.Sampling(agent, size, generator)
+    steps = loop.Steps(batch_env, agent, seeds, False)
     while not episodes.complete:
         episodes.add(steps.run(loop.EVALUATION_STEPS))
     return episodes
 
 
+def require_stochastic(agent: Any) -> None:
+    """Raise RunError unless the agent's policy has actions to sample from."""
+    try:
+        agent.require_stochastic()
+    except ValueError as error:
+        raise runs.RunError(f"--stochastic: {error}") from error
+
+
 EVALUATION = 2**31 - 1
 """Number of the phase, apart from those of training, that seeds environments."""
-
-
-class Exploring:
-    """An algorithm that acts as in training but does not learn."""
-
-    def __init__(self, algorithm: Any) -> None:
-        self._algorithm = algorithm
-
-    def begin_episodes(self, agent_indices: Any, training: bool) -> None:
-        """Forget the past of rows."""
-        self._algorithm.begin_episodes(agent_indices, training)
-
-    def perform(self, agent_indices: Any, observation: Any, training: bool) -> Any:
-        """Sample actions."""
-        del training
-        return self._algorithm.perform(agent_indices, observation, True)
 
 
 if __name__ == "__main__":

@@ -124,9 +124,11 @@ def episodes_parser(name: str, description: str | None, num_episodes: int) -> Pa
     parser = policy_parser(name, description)
     parser.add_argument("--num_episodes", type=COUNT, default=num_episodes, metavar="N")
     parser.add_argument(
-        "--stochastic", action="store_true", help="sample actions as in training"
+        "--stochastic", action="store_true", help="sample actions from the policy"
     )
-    parser.add_argument("--seed", type=SEED, default=0, help="of the environments")
+    parser.add_argument(
+        "--seed", type=SEED, default=0, help="of the environments and samples"
+    )
     return parser
 
 

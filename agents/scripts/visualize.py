@@ -54,6 +54,8 @@ def visualize(
 
     rows = min(num_episodes, os.cpu_count() or 1)
     agent, _ = runs.policy(logdir, config, description, rows, checkpoint)
+    if stochastic:
+        evaluate.require_stochastic(agent)
     runs.make_writable(outdir)
     film.clean(outdir)
     batch = start(config, outdir, rows, num_episodes)

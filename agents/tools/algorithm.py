@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from agents.tools import metrics
+from agents.tools import metrics, rows
 
 
 class Algorithm(tf.Module):
@@ -93,12 +93,23 @@ class Algorithm(tf.Module):
         Args:
           observation: Structure of tensors `[K, ...]`.
           state: What the policy remembers of each episode, as from `initial_state`.
-          generator: Samples actions from the policy, where it is `stochastic`; without,
-            they are the best ones.
+          generator: Samples actions from the policy; without, they are the best ones.
+
+        Raises:
+          ValueError: for a generator where the policy is not `stochastic`.
         """
-        del generator
-        rows = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
-        return self.perform(rows, observation, training=False), state
+        if generator is not None:
+            self.require_stochastic()
+        everyone = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
+        return self.perform(everyone, observation, training=False), state
+
+    def require_stochastic(self) -> None:
+        """Raise ValueError unless `decide` can sample; noise of exploration is none."""
+        if not self.stochastic:
+            raise ValueError(
+                f"{type(self).__name__} has no probabilities to sample actions by; take "
+                "the best ones."
+            )
 
     def initial_state(self, size: int | tf.Tensor) -> Any:
         """State of the policy at the beginning of `size` episodes, `[size, ...]`."""
@@ -162,3 +173,39 @@ class Algorithm(tf.Module):
         so evaluation does not read it.
         """
         return {}
+
+
+class Sampling(Algorithm):
+    """Acts outside of training by actions that the policy of an algorithm samples.
+
+        simulate(batch_env, Sampling(algorithm, len(batch_env), generator), steps, False)
+
+    Nothing of the algorithm changes, neither what it learns nor its running episodes.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, size: int, generator: tf.random.Generator
+    ) -> None:
+        """Act for so many rows; the generator is none that a checkpoint holds.
+
+        Raises:
+          ValueError: if the policy is not `stochastic`.
+        """
+        super().__init__()
+        algorithm.require_stochastic()
+        self._policy, self._generator = algorithm, generator
+        self._state = rows.variables(algorithm.initial_state(size))
+
+    def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
+        """Forget the past of these rows."""
+        initial = self._policy.initial_state(tf.size(agent_indices))
+        rows.write(self._state, agent_indices, initial)
+
+    def perform(
+        self, agent_indices: tf.Tensor, observation: Any, training: bool = True
+    ) -> Any:
+        """Sampled actions."""
+        state = rows.gather(self._state, agent_indices)
+        action, state = self._policy.decide(observation, state, self._generator)
+        rows.write(self._state, agent_indices, state)
+        return action

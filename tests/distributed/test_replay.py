@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents.testing import algorithms
+
 SMALL = (
     "train.eval_every=128",
     "train.eval_episodes=2",
@@ -36,6 +38,10 @@ def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overr
     local, theirs = run_here("cartpole_dqn", 384, *overrides)
     assert int(local.updates) > 100
     assert_same(executor.agent, local)
+    before = algorithms._values(executor.agent)
+    list(executor._loop._evaluate())
+    after = algorithms._values(executor.agent)
+    tf.nest.map_structure(np.testing.assert_array_equal, before, after)
     drawn = [x.memory.sample(256, [1, 2]) for x in (executor.agent, local)]
     tf.nest.map_structure(np.testing.assert_array_equal, *drawn)
     for one, other in zip(ours, theirs, strict=True):

@@ -3,7 +3,8 @@ import shutil
 
 import numpy as np
 
-from agents.scripts import configs, evaluate, runs
+from agents.scripts import configs, evaluate, runs, visualize
+from agents.testing import algorithms
 from agents.tools import config as config_
 from agents.tools import loop
 
@@ -62,16 +63,28 @@ def test_policy_is_frozen(trained, tmp_path, monkeypatch, call):
         config = configs.load(str(run / "config.yaml"))
         restored = build(config, runs.describe(config), 4)
         runs.restore(run, restored)
-        for name in ("observations", "rewards", "network"):
-            ours, theirs = (
-                getattr(x.persistent()[name], "variables", x.persistent()[name])
-                for x in (agent, restored)
-            )
-            assert len(ours) > 0
-            for a, b in zip(ours, theirs, strict=True):
-                np.testing.assert_array_equal(a, b)
+        ours, theirs = (algorithms._values(x) for x in (agent, restored))
+        assert {"observations", "rewards", "network", "generator"} < {
+            name.partition("/")[0] for name in ours
+        }
+        for name, value in theirs.items():
+            np.testing.assert_array_equal(ours[name], value, err_msg=name)
     after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert after == before
+
+
+def test_what_has_no_probabilities_is_not_sampled(fresh, call, tmp_path):
+    run = fresh("environment.backend=serial", name="cartpole_dqn")
+    arguments = ["--logdir", run, "--num_episodes", 1, "--stochastic"]
+    outdir = ["--outdir", tmp_path / "videos"]
+    for script, more in ((evaluate, []), (visualize, outdir)):
+        code, output, errors = call(script, *arguments, *more)
+        assert (code, output) == (2, "")
+        assert errors == (
+            "error: --stochastic: DQN has no probabilities to sample actions by; take "
+            "the best ones.\n"
+        )
+    assert not (tmp_path / "videos").exists()
 
 
 def test_replay_memory_is_neither_made_nor_read(fresh, call):
