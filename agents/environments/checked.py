@@ -135,7 +135,9 @@ def _row_of_process(
 
 
 def _checked(cls: type[Checked], env: Any, row: int) -> Any:
-    """Wrapped environment, unless it has spaces that are refused later."""
+    """Wrapped environment, unless Gymnasium wraps no such, or its space is refused."""
+    if not isinstance(env, gymnasium.Env):
+        return env
     try:
         return cls(env, row)
     except spaces.UnsupportedSpaceError:
