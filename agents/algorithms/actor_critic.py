@@ -53,7 +53,8 @@ class Config:
     and counted. One more stops the run."""
     jit: bool | None = None
     """Compile the update by XLA; none: for unrolls. With whole episodes it trains on
-    the padding too, so it pays where all are equally long."""
+    the padding too, so it pays where all are equally long. Compiled environments compile
+    it in any case."""
     network: NetworkConfig = NetworkConfig()
 
     def __post_init__(self) -> None:

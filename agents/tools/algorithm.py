@@ -33,7 +33,7 @@ class Algorithm(tf.Module):
         no data is left over.
       stochastic: Whether the policy has probabilities, by which `decide` can sample.
       paused: None, or a function that tells after every step whether `simulate` is to
-        return before its time; see `train`.
+        return before its time; see `train`. Not asked where halves take turns.
     """
 
     batch_steps = 1
