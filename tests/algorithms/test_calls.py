@@ -80,7 +80,10 @@ class Random(functional.FunctionalEnv):
         self.action_space = action_space
 
     def initial(self, size, seed):
-        return tf.random.stateless_uniform([size, 2], seed, -1.0, 1.0)
+        bits = tf.random.stateless_uniform(  # Floats differ with and without XLA.
+            [size, 2], seed, None, None, tf.int32, alg="philox"
+        )
+        return tf.cast(bits, tf.float32) / 2.0**31
 
     def transition(self, state, action, seed):
         return self.initial(state.shape[0], seed)
@@ -168,3 +171,31 @@ def test_calls_do_not_matter(backend, name, tmp_path):
     if "envpool" not in backend:
         assert len({tuple(row) for row in done.T}) > 1  # Rows end at different times,
         assert done[[0, 5, 11]].any()  # and a cut is where one of them does.
+
+
+class Constant(tf.Module):
+    """In place of a generator, whose floats differ with and without XLA."""
+
+    def uniform(self, shape, *_, **__):
+        return tf.fill(shape, 0.37)
+
+    def uniform_full_int(self, shape, dtype):
+        return tf.ones(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vpg", *(pytest.param(x, marks=pytest.mark.slow) for x in ("a2c", "ppo unrolls"))],
+)
+def test_programs_learn_what_graphs_learn(name):
+    found = []
+    for jit in (True, False):
+        envs = environments("compiled", gs.Discrete(2))
+        envs.compiled = jit
+        agent = algorithm(name, envs)
+        agent.generator = Constant()
+        found.append(phase(agent, envs, 1, (24,)))
+    tf.nest.map_structure(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4), *found
+    )
+    assert found[0]["metrics"]

@@ -38,6 +38,16 @@ RUNS = {
         *("--set", "algorithm.queue_size=2", "--set", "train.eval_episodes=8"),
         *("--set", "train.steps=40000", "--set", "train.eval_every=4000"),
     ],
+    "compiled": [
+        *("--config", "cartpole_compiled", "--set", "train.eval_episodes=8"),
+        *(
+            "--set",
+            "algorithm.unroll_length=32",
+            "--set",
+            "algorithm.minibatch_size=64",
+        ),
+        *("--set", "train.steps=400000", "--set", "train.eval_every=40000"),
+    ],
     "cheetah": [
         *("--config", "cheetah", "--set", "environment.num_agents=10"),
         *("--set", "environment.max_length=200", "--set", "train.eval_episodes=10"),
@@ -80,7 +90,7 @@ def stop(train, gate):
         script = train(run.parent, name, *arguments)
         script.wait_for(lambda: lines(run) >= goal)
         workers = script.workers()
-        assert workers or name == "dqn"
+        assert workers or name in ("compiled", "dqn")
         if number == signal.SIGKILL:
             script.process.kill()
             script.process.wait()
@@ -102,6 +112,7 @@ def stop(train, gate):
         "cartpole",
         pytest.param("pendulum", marks=pytest.mark.slow),
         pytest.param("cheetah", marks=pytest.mark.slow),
+        pytest.param("compiled", marks=pytest.mark.slow),
         pytest.param("dqn", marks=pytest.mark.slow),
         pytest.param("impala", marks=pytest.mark.slow),
     ],
