@@ -181,14 +181,20 @@ class Worker:
             end_group(self.pid)
 
     def _interrupt(self) -> tuple | None:
-        """Report of a child about the place where it hangs, if it can tell."""
+        """Report of a child about the place where it hangs, if it can tell.
+
+        Raises:
+          EnvError: if the child knows why it hangs.
+        """
         self._process.send_signal(signal.SIGUSR1)
         self._channel.set_timeout(1.0)
+        kind, value = None, None
         with contextlib.suppress(Exception):
             kind, value = self._channel.receive()
-            if kind == channels.ERROR:
-                return value
-        return None
+        if kind == channels.INVALID:
+            self._kill()
+            raise value
+        return value if kind == channels.ERROR else None
 
     def _fail(
         self, what: str, report: tuple | None = None, wait: float = 5

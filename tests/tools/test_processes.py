@@ -219,6 +219,21 @@ def test_a_child_that_hangs_tells_where(start):
     assert any(line.endswith("in the_place") for line in rest)
 
 
+def test_a_child_may_know_why_it_hangs(start):
+    def target(channel, stack):
+        channel.send(channels.DONE)
+        try:
+            time.sleep(1000)
+        except processes.Interrupted:
+            raise processes.EnvError("its own child ended") from None
+
+    worker = start(target)
+    worker.receive()
+    worker.set_timeout(0.2)
+    with pytest.raises(processes.EnvError, match="^its own child ended$"):
+        worker.receive()
+
+
 def test_a_child_that_hears_nothing_is_killed(start):
     def target(channel, stack):
         signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
