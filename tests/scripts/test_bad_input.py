@@ -6,7 +6,7 @@ import signal
 import psutil
 import pytest
 
-from agents.scripts import evaluate, train, visualize
+from agents.scripts import configs, evaluate, train, visualize
 from agents.tools import config as config_
 from agents.tools import loop, processes
 
@@ -61,6 +61,42 @@ def refused(answer):
         (["--set", "train.steps=[1"], "--set train.steps is not valid YAML"),
         (["--set", "train.steps=!!python/name:os.system"], "a tag that is not allowed"),
         (["--set", "algorithm.type=pop"], "'pop'; did you mean 'ppo'?"),
+        (["--set", "algorithm.type=null"], "'algorithm.type' must be str, got None"),
+        (["--set", "train.steps=-1"], "'train.steps' must be positive, got -1"),
+        (["--set", "train.eval_episodes=-1"], "must be at least 0, got -1"),
+        (["--set", "seed=-1"], "config key 'seed' must be at least 0, got -1"),
+        (["--seed", "-1"], "--seed must be at least 0, got -1; see `agents train"),
+        (["--seed", "x"], "--seed must be an integer, got 'x'"),
+        (["--nonsense"], "unrecognized arguments: --nonsense; see `agents train"),
+        (["--logdir", "x\udce4"], r"has the character '\udce4'"),
+        (["--config", "a" * 5000], "cannot use 'aaaaaa"),
+        (["--set", "environment.timeout=.inf"], "must be a finite float, got inf"),
+        (["--set", "environment.timeout=1e7"], "must be at most 1,000,000, got"),
+        (["--set", "algorithm.discount=.nan"], "must be a finite float, got nan"),
+        (["--set", "algorithm.discount=2"], "'algorithm.discount' must be 0 to 1"),
+        (
+            ["--set", "algorithm.network.layers=[0]"],
+            "'algorithm.network.layers' must be",
+        ),
+        (
+            ["--set", "algorithm.unroll_length=1e9"],
+            "steps needs 128000000000 bytes, but",
+        ),
+        (["--set", f"train.steps={10**30}"], "has an integer of more than 64 bits"),
+        (["--set", "train.steps=2001-99-99"], "must be int, got '2001-99-99'"),
+        (["--set", "train.steps=!!set {a}"], "a tag that is not allowed"),
+        (["--set", f"train.steps={'[' * 9000}"], "nests values more than 50 levels"),
+        (["--set", "train.steps=&a [*a]"], "stands for more than 10,000 values"),
+        (["--set", "environment.kwargs={x: 1}"], "got an unexpected keyword argument"),
+        (
+            [
+                "--set",
+                "environment.kwargs={x: 1}",
+                "--set",
+                "environment.backend=compiled",
+            ],
+            "Cannot construct environment 'CartPole-v1'",
+        ),
         (["--set", "algorithm.rate=1"], "unknown config key 'algorithm.rate'"),
         (
             ["--set", "algorithm.optimizer={type: line_serch}"],
@@ -166,6 +202,49 @@ def test_wrong_config_file(call, tmp_path, monkeypatch, text, message):
     assert [path.name for path in tmp_path.iterdir()] == ["own.yaml"]
 
 
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize("kind", ["directory", "pipe", "/dev/zero"])
+def test_config_file_that_is_no_file(call, tmp_path, kind):
+    path = tmp_path / "own.yaml"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(kind)
+    for script in (train, configs):
+        arguments = ["--config", path] if script is train else [path]
+        assert "own.yaml: it is no regular file." in refused(call(script, *arguments))
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize(
+    "override",
+    [
+        "environment.id={}:make",
+        "environment.id={}:Registered-v0",
+        "algorithm.type={}:make",
+        "algorithm.network=[{{type: '{}:make'}}]",
+        "algorithm.network.join={}:make",
+        "preprocessing=['{}:make']",
+    ],
+)
+def test_module_of_the_user_that_cannot_be_imported(
+    call, tmp_path, monkeypatch, override
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"module_{override.split('=')[0].replace('.', '_')}_{len(override)}"
+    (tmp_path / f"{name}.py").write_text("import sys\nsys.exit(undefined)\n")
+    arguments = ["--config", "debug", "--logdir", tmp_path / "logdir", "--quiet"]
+    code, output, errors = call(train, *arguments, "--set", override.format(name))
+    assert (code, output) == (2, "")
+    line, empty, header, *rest = errors.splitlines()
+    assert line.startswith("error: ")
+    assert line.endswith(": NameError: name 'undefined' is not defined")
+    assert (empty, header) == ("", "Traceback (most recent call last):")
+    assert rest[0].strip().startswith(f'File "{tmp_path / name}.py", line 2')
+
+
 def test_config_file_that_is_no_text(call, tmp_path):
     (tmp_path / "own.yaml").write_bytes(b"\xff\xfe\x80")
     line = refused(call(train, "--config", tmp_path / "own.yaml"))
@@ -228,6 +307,11 @@ def test_replay_memory_that_does_not_fit(call, tmp_path):
     line = refused(call(train, *arguments, *change))
     assert "a replay memory of 1000000000000 transitions needs" in line
     assert "are free; reduce its capacity." in line
+    arguments = ["--config", "debug", "--logdir", tmp_path, "--quiet"]
+    change = ["--set", "algorithm.unroll_length=1e9"]
+    assert "a memory of 4 times 1000000000 steps needs" in refused(
+        call(train, *arguments, *change)
+    )
 
 
 @pytest.mark.usefixtures("no_process")
