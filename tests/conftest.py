@@ -2,8 +2,12 @@
 
 import contextlib
 import resource
+import signal
 
 import pytest
+
+# Background jobs of shells ignore interrupts, and so would the processes of tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -60,10 +60,11 @@ class Gate:
         self._path = path
 
     def settings(self, id):
-        """Options of scripts for environments of this kind."""
+        """Options of scripts for environments of this kind, of which none is hung."""
         kwargs = f"{{id: {id}, gate: {self._path}}}"
         name = "environments_for_tests:gated"
         values = (f"environment.id={name}", f"environment.kwargs={kwargs}")
+        values = (*values, "environment.timeout=600")
         return [x for value in values for x in ("--set", value)]
 
     def close(self, run, reports, steps=0):
