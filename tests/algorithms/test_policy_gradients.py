@@ -23,6 +23,22 @@ NETWORKS = {
     "gru": networks.NetworkConfig(layers=({"type": "gru", "units": 4},)),
 }
 SGD = {"type": "sgd", "learning_rate": 0.1}
+TRUST_REGION = {
+    "type": "line_search",
+    "optimizer": {
+        "type": "natural_gradient",
+        "cg_max_iterations": 3,
+        "subsampling_fraction": 0.5,
+    },
+}
+ADAM = {"type": "adam", "learning_rate": 1e-3}
+FEW_STEPS = {
+    "ppo": {"epochs": 2},
+    "trpo": {
+        "optimizer": TRUST_REGION,
+        "value_optimizer": {"type": "minibatch", "epochs": 2, "optimizer": ADAM},
+    },
+}
 
 
 class Noise(gymnasium.Env):
@@ -59,6 +75,7 @@ def make(name, envs, network="dense", cls=None, max_length=8, **changes):
         "chunk_length": 4,
         "jit": False,
         "network": NETWORKS[network] if isinstance(network, str) else network,
+        **FEW_STEPS.get(name, {}),
     }
     config = CONFIGS[name](**{**defaults, **changes})
     spaces = envs.observation_space, envs.action_space

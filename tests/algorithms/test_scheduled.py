@@ -16,7 +16,7 @@ REPLAY = {"capacity": 64, "start_size": 8, "batch_size": 8, "jit": False}
 KINDS = {
     "ppo": {**UNROLLS, "epochs": 2, "minibatch_size": 8},
     "a2c": UNROLLS,
-    "trpo": UNROLLS,
+    "trpo": {**UNROLLS, "value_optimizer": {"type": "adam"}},
     "impala": {"unroll_length": 4, "jit": False},
     "dqn": {**REPLAY, "target_period": 2, "prioritized": True},
     "sac": REPLAY,
@@ -35,8 +35,9 @@ def weights(kind, values, steps=16):
     settings = config.build(experiment.algorithm_config(kind), values)
     agent = cls(envs.observation_space, envs.action_space, 2, 8, settings)
     result = [simulated.numbers(agent.acting())]
+    simulate = tools.simulate if "capacity" in values else simulated.eagerly
     for _ in range(2):
-        tools.simulate(envs, agent, steps)
+        simulate(envs, agent, steps)
         result.append(simulated.numbers(agent.acting()))
     return result
 

@@ -1,7 +1,9 @@
 """PPO and IMPALA on all spaces, on all backends that step environments of the user."""
 
 import functools
+import sys
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from agents import tools
 from agents.algorithms import impala, ppo
 from agents.environments import make
 from agents.networks import presets
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # TensorFlow stays here.
 
 SPACES = {
     "box": gs.Box(np.float32([-1, 0]), np.float32([3, 0.1])),
