@@ -3,7 +3,8 @@
 They own the environments, need no TensorFlow, and tell what follows, from which the agent
 learns: start `examples/client.py` for each of its rows. Ctrl-C saves the agent, and the
 next start goes on with it; that also frees the rows of clients that died within episodes.
-It listens on this machine only, since it trusts everyone.
+It listens on this machine only, since it trusts everyone there but pages in browsers.
+What is wrong with a request is answered in one line, and changes nothing.
 """
 
 import argparse
@@ -17,16 +18,59 @@ import gymnasium
 import numpy as np
 
 import agents
-from agents.agent import AgentError
 
 OBSERVATIONS = gymnasium.spaces.Box(-np.inf, np.inf, (4,))  # Those of CartPole-v1.
 ACTIONS = gymnasium.spaces.Discrete(2)
+
+
+FIRST = {"agent": (int,), "observation": (list,)}
+NEXT = {**FIRST, "reward": (int, float), "terminated": (bool,), "truncated": (bool,)}
+MAX_BYTES = 1 << 20  # Of a request.
+SPARE_THREADS = 16  # For others than one client per row, which are told what is wrong.
+
+
+class Refused(ValueError):
+    """A request that is not read, with the status of its answer."""
+
+    def __init__(self, status, reason):
+        super().__init__(reason)
+        self.status = status
+
+
+def check(said):
+    """A request, with arrays of numbers; raises ValueError if it is none."""
+    keys = said.keys() if isinstance(said, dict) else {}
+    if keys not in (FIRST.keys(), NEXT.keys()):
+        raise ValueError(
+            f"a request has {', '.join(FIRST)}, after an action {', '.join(NEXT)}."
+        )
+    for name, value in said.items():
+        if type(value) not in NEXT[name]:
+            raise ValueError(f"{name} must not be {json.dumps(value)[:50]}.")
+    shapes = {"observation": OBSERVATIONS.shape, "reward": ()}
+    for name in shapes.keys() & keys:
+        array = np.asarray(said[name], float)
+        if array.shape != shapes[name] or not (abs(array) < 1e38).all():
+            raise ValueError(f"{name} must be finite, of the shape {shapes[name]}.")
+        said[name] = array.astype(np.float32)
+    return said
 
 
 class Server(http.server.ThreadingHTTPServer):
     def __init__(self, port, agent):
         super().__init__(("127.0.0.1", port), Handler)
         self.agent, self.lock, self.episodes = agent, threading.Lock(), 0
+        self.threads = threading.Semaphore(agent.num_agents + SPARE_THREADS)
+
+    def verify_request(self, *_):
+        """Whether there is a thread for a connection, which is closed otherwise."""
+        return self.threads.acquire(blocking=False)
+
+    def process_request_thread(self, *args):
+        try:
+            super().process_request_thread(*args)
+        finally:
+            self.threads.release()
 
     def answer(
         self, agent, observation, reward=None, terminated=False, truncated=False
@@ -43,19 +87,34 @@ class Server(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # A client keeps its connection, and has a thread.
     disable_nagle_algorithm = True
+    timeout = 600  # Seconds that a client may be silent.
 
     def do_POST(self):
-        said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         try:
+            said = check(json.loads(self.read()))
             with self.server.lock:
                 answer, status = self.server.answer(**said), 200
-        except AgentError as error:
-            answer, status = str(error), 400
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            answer, status = str(error), getattr(error, "status", 400)
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if status not in (200, 400):  # The rest of the request is not read.
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+
+    def read(self):
+        """Body of a request that may be read."""
+        own = f"http://127.0.0.1:{self.server.server_port}"
+        if self.headers.get("Origin", own) != own:
+            raise Refused(403, "pages of other sites must not ask.")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise Refused(411, "a request tells its Content-Length.")
+        if len(length) > 9 or int(length) > MAX_BYTES:
+            raise Refused(413, f"a request has at most {MAX_BYTES} bytes.")
+        return self.rfile.read(int(length))
 
     def log_message(self, *_):
         """Steps are not worth a line each."""
@@ -73,12 +132,15 @@ def main():
     else:
         spaces = OBSERVATIONS, ACTIONS
         agent = agents.Agent.create(args.config, *spaces, args.num_agents)
-    server, stop = Server(args.port, agent), threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"Serving on 127.0.0.1:{server.server_port}", flush=True)
-    stop.wait()
+    server = Server(args.port, agent)
+    try:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.default_int_handler)
+        print(f"Serving on 127.0.0.1:{server.server_port}", flush=True)
+        server.serve_forever()
+    except KeyboardInterrupt:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)
     server.lock.acquire()  # For ever, so that nobody acts any more.
     agent.reset()
     agent.save(args.directory)

@@ -3,6 +3,7 @@
 import ast
 import http.client
 import json
+import math
 import os
 import pathlib
 import re
@@ -168,6 +169,78 @@ def test_clients_that_die_cost_one_row_until_the_next_start(serve, tmp_path):
     late = play(address, 0, 1)
     assert "error: the server does not answer" in late.communicate()[1]
     assert late.returncode == 1
+
+
+def post(address, body, **headers):
+    """Status and answer of one request, whose body may be shorter than it says."""
+    connection = http.client.HTTPConnection(address)
+    connection.putrequest("POST", "/")
+    for name, value in {"Content_Length": len(body), **headers}.items():
+        if value is not None:
+            connection.putheader(name.replace("_", "-"), str(value))
+    connection.endheaders(body)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    assert b"\n" not in text
+    return response.status, json.loads(text)
+
+
+def test_server_refuses_what_is_wrong_and_goes_on(serve, tmp_path):
+    server, address = serve()
+    first = {"agent": 0, "observation": [0.0] * 4}
+    after = {**first, "reward": 1.0, "terminated": False, "truncated": False}
+    assert post(address, json.dumps(first).encode())[1] in (0, 1)
+    wrong = [
+        *(b"", b"{", b"\xff", b"[" * 100_000, b"null", b"[]", b"{}"),
+        *({"agent": 0}, {**after, "more": 1}, {**first, "terminated": True}),
+        *({**after, "agent": x} for x in (2, -1, None, True, 10**30, [0, 1])),
+        *({**after, "observation": x} for x in ([0.0] * 3, 0.0, [[0.0], 0.0, 0, 0])),
+        *({**after, "observation": [x, 0, 0, 0]} for x in (math.nan, "a", {}, 10**400)),
+        *({**after, "reward": x} for x in (math.nan, math.inf, 1e300, "1", None)),
+        *({**after, "terminated": x} for x in (1, "false", None)),
+        {**after, "agent": 1},  # It has not acted.
+        first,  # It has.
+    ]
+    for said in wrong:
+        body = said if isinstance(said, bytes) else json.dumps(said).encode()
+        status, answer = post(address, body)
+        assert (status, type(answer)) == (400, str), said
+    body = json.dumps(after).encode()
+    for status, headers in (
+        *((411, {"Content_Length": x}) for x in (None, "-1", "many")),
+        *((413, {"Content_Length": x}) for x in (2**20 + 1, 10**4000)),
+        *((403, {"Origin": x}) for x in ("http://example.com", "null")),
+    ):
+        found, answer = post(address, b"" if status != 403 else body, **headers)
+        assert (found, type(answer)) == (status, str)
+    status, action = post(address, body, Origin=f"http://{address}")
+    assert (status, action in (0, 1)) == (200, True)
+    open_ = http.client.HTTPConnection(address)
+    open_.request("POST", "/", b"{", {"Content-Length": "2"})  # The rest never comes.
+    server.send_signal(signal.SIGTERM)
+    output, errors = server.communicate(timeout=300)
+    open_.close()
+    assert (server.returncode, "Traceback" in errors) == (0, False), errors
+    assert "after 0 episodes" in output
+    assert int(agents.Agent.load(tmp_path / "agent").algorithm.steps) == 1
+
+
+def test_server_has_a_thread_for_so_many_connections(serve):
+    server, address = serve()
+    first = json.dumps({"agent": 5, "observation": [0.0] * 4})
+    connections = [http.client.HTTPConnection(address) for _ in range(2 + 16)]
+    for connection in connections:
+        connection.request("POST", "/", first)
+        assert connection.getresponse().read()  # It stays open.
+    with pytest.raises(ConnectionError):
+        post(address, first.encode())
+    for connection in connections:
+        connection.request("POST", "/", first, {"Connection": "close"})
+        assert connection.getresponse().read()
+    server.send_signal(signal.SIGTERM)
+    assert server.communicate(timeout=300)[0]
+    assert server.returncode == 0
 
 
 def test_client_needs_gymnasium_only():
