@@ -255,8 +255,10 @@ class Agent:
             `truncated`, `next_observation`. Where they come from several places,
             integers `sequence_indices` tell which steps belong together; a fragment
             may hold ends of episodes. What follows its last step is judged by the last
-            `next_observation`. Policy gradients take all as done by their present
-            policy. By default, an update on what is remembered.
+            `next_observation`, and so is a step that led elsewhere than to the one
+            behind it. Policy gradients take all as done by their present policy.
+            Statistics that observations are normalized by learn from it. By default, an
+            update on what is remembered.
 
         Returns:
           Metrics of this update.

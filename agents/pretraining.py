@@ -27,7 +27,7 @@ def imitate(
 ) -> np.ndarray:
     """Behavioural cloning: let the policy choose what was recorded.
 
-    The statistics that observations are normalized by become those of the recording.
+    Statistics that observations are normalized by learn from the recording before.
     Recurrent policies are trained through pieces of `chunk_length` or `unroll_length`
     steps, before which nothing is known.
 
@@ -49,7 +49,7 @@ def imitate(
     """
     algorithm = agent.algorithm
     data = _read(agent, recording)
-    steps = len(data["reward"])
+    steps = data["reward"].shape[1]
     settings, length = agent.config.algorithm, 1
     if settings.network.recurrent:
         length = getattr(settings, "chunk_length", settings.unroll_length)
@@ -58,14 +58,13 @@ def imitate(
         raise recordings.RecordingError(
             f"{recording} has {steps} steps, but {length} are needed."
         )
-    names = ("observation", "action", "first")
-    pieces = tf.nest.map_structure(
-        lambda x: x[: count * length].reshape(count, length, *x.shape[1:]),
-        {name: data[name] for name in names},
-    )
+    begin = tf.nest.map_structure(lambda x: x[:, :length], data)
+    begin = _take(_pieces(_seen(agent, begin), length), np.arange(1))
+    _, variables = algorithm.imitation(begin)  # Raises before statistics learn.
+    data = _seen(agent, data, learn=True)
     everything = tf.nest.map_structure(tf.constant, data["observation"])
-    algorithm.observations.update(everything, tf.ones([steps], tf.bool))
-    _, variables = algorithm.imitation(_take(pieces, np.arange(1)))
+    algorithm.observations.update(everything, tf.ones([1, steps], tf.bool))
+    pieces = _pieces(data, length)
     optimizer = keras.optimizers.Adam(learning_rate)
     optimizer.build(variables)
 
@@ -86,7 +85,9 @@ def imitate(
 def fill(agent: Any, recording: str | pathlib.Path) -> int:
     """Put a recording into the replay memory of an agent, which must not be acting.
 
-    Nothing is learned of it yet, and it does not count as steps.
+    Only statistics that observations are normalized by learn from it yet, and it does
+    not count as steps. Stages of `preprocessing` learn from all of it before the memory
+    is given what they make of it.
 
     Returns:
       Number of transitions.
@@ -101,7 +102,8 @@ def fill(agent: Any, recording: str | pathlib.Path) -> int:
             f"{agent.config.algorithm.type} has no replay memory to fill; use imitate, "
             "or dqn, sac or td3."
         )
-    data = _read(agent, recording)
+    data = _seen(agent, _read(agent, recording), learn=True)
+    data = tf.nest.map_structure(lambda x: x[0], data)
     row = tf.constant([0])
 
     def put(items):
@@ -132,18 +134,42 @@ def fill(agent: Any, recording: str | pathlib.Path) -> int:
 
 
 def _read(agent: Any, recording: str | pathlib.Path) -> dict[str, Any]:
-    """Recording as the algorithm sees it, and which steps are the `first` ones."""
+    """Recording as one fragment `[1, T, ...]`, and which steps are the `first` ones."""
     data = recordings.load(recording, agent.observation_space, agent.action_space)
-    done = data["terminated"] | data["truncated"]
-    data["first"] = np.concatenate([[True], done[:-1]])
-    if hasattr(agent.algorithm, "preprocessing"):
-        names = ("observation", "next_observation")
-        parts = [data[name] for name in names]
-        one = tf.nest.map_structure(lambda x: x[None], [*parts, data["first"]])
-        see = tf.function(agent.algorithm.preprocessing.sequences, autograph=False)
-        seen = tf.nest.map_structure(lambda x: x[0].numpy(), see(*one))
-        data |= zip(names, seen, strict=True)
-    return data
+    steps = len(data["reward"])
+    if not steps:
+        raise recordings.RecordingError(f"recording {recording} has no steps.")
+    data, _ = recordings.fragments(data, np.zeros(steps, int))
+    first = np.ones_like(data["truncated"])
+    first[:, 1:] = (data["terminated"] | data["truncated"])[:, :-1]
+    return {**data, "first": first}
+
+
+def _seen(agent: Any, data: dict[str, Any], learn: bool = False) -> dict[str, Any]:
+    """Recording as the algorithm sees it, once statistics learned from it or not."""
+    preprocessing = getattr(agent.algorithm, "preprocessing", None)
+    if preprocessing is None:
+        return data
+
+    @tf.function(autograph=False)
+    def see(data):
+        if learn:
+            preprocessing.learn(data, tf.ones_like(data["first"]))
+        return preprocessing.see(data)
+
+    seen = see(tf.nest.map_structure(tf.constant, data))
+    return tf.nest.map_structure(lambda x: x.numpy(), seen)
+
+
+def _pieces(data: dict[str, Any], length: int) -> dict[str, Any]:
+    """Pieces `[B, length, ...]` of a recording, of what imitation needs."""
+
+    def cut(x):
+        count = x.shape[1] // length
+        return x[0, : count * length].reshape(count, length, *x.shape[2:])
+
+    names = ("observation", "action", "first")
+    return tf.nest.map_structure(cut, {name: data[name] for name in names})
 
 
 def _take(pieces: Any, rows: np.ndarray) -> Any:

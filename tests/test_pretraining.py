@@ -263,3 +263,140 @@ def test_what_cannot_be_pretrained_says_so(tmp_path):
     gru = agent_.Agent.create(values, SEEN, gs.Discrete(3))
     with pytest.raises(recordings.RecordingError, match="has 10 steps, but 16"):
         pretraining.imitate(gru, tmp_path / "expert.npz")
+
+
+FAR = gs.Box(-np.inf, np.inf, (1,))
+NORMALIZE = {"preprocessing": ["normalize", {"type": "clip", "low": -2, "high": 2}]}
+NORMALIZE["preprocessing"] += ["normalize", {"type": "sequence", "length": 2}]
+
+
+def record_far(path, abandoned=False, steps=60, length=5):
+    """Recording whose numbers are far from zero; actions follow their size."""
+    recorder = recordings.Recorder(FAR, gs.Discrete(2))
+    seen = np.random.default_rng(0).normal(100, 30, (steps, 2, 1)).astype(np.float32)
+    for step, (now, after) in enumerate(seen):
+        over = step % length == length - 1
+        after = after if over else seen[step + 1, 0]
+        over &= not abandoned
+        recorder.record(now, int(now[0] > 100), 1.0, over and step % 2, over, after)
+    recorder.save(path)
+    return recordings.load(path, FAR, gs.Discrete(2))
+
+
+def statistics(agent):
+    return [x.numpy() for x in agent.algorithm.preprocessing.kept]
+
+
+def train(agent, data):
+    """Show an agent, which learns no weights, what was recorded."""
+    for step in range(len(data["reward"])):
+        agent.act(data["observation"][step])
+        facts = (data[name][step] for name in recordings.FLAGS)
+        agent.observe(*facts, next_observation=data["next_observation"][step])
+
+
+@pytest.mark.parametrize("how", ["imitate", "fill", "update"])
+def test_stages_learn_as_in_training(how, tmp_path):
+    """Once from every observation, in order: the second stage sees what the first does."""
+    data = record_far(tmp_path / "x.npz")
+    kind = "dqn" if how == "fill" else "sac"
+    config = {"type": kind, **REPLAY, "replay_ratio": 0, "capacity": 100}
+    config = {"algorithm": config, **NORMALIZE}
+    ours, theirs = (agent_.Agent.create(config, FAR, gs.Discrete(2)) for _ in range(2))
+    train(theirs, data)
+    if how == "update":
+        ours.update({**data, "sequence_indices": np.zeros(60, int)})
+    elif how == "fill":
+        pretraining.fill(ours, tmp_path / "x.npz")
+    else:
+        pretraining.imitate(ours, tmp_path / "x.npz", updates=1)
+    assert [x for x in statistics(ours) if x.shape == ()] == [60, 60]
+    for x, y in zip(statistics(ours), statistics(theirs), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5)
+
+
+def test_padding_teaches_stages_nothing(tmp_path):
+    data = record_far(tmp_path / "x.npz")
+    # The logarithm of padding is infinite.
+    config = {"algorithm": {"type": "a2c", **UNROLLS, "network": [8]}}
+    stages = [{"type": "function", "path": "tensorflow:math.log"}, "normalize"]
+    config["preprocessing"] = stages
+    agent = agent_.Agent.create(config, FAR, gs.Discrete(2))
+    metrics = agent.update({**data, "sequence_indices": np.repeat([0, 1], [20, 40])})
+    assert np.isfinite(metrics["policy_loss"])
+    logarithms = np.log(data["observation"])
+    (count,) = (x for x in statistics(agent) if x.shape == ())
+    assert count == 60
+    assert any(x == pytest.approx(logarithms.mean()) for x in statistics(agent))
+
+
+@pytest.mark.parametrize("extra", [{}, {"preprocessing": ["normalize"]}])
+def test_what_is_far_from_zero_is_imitated(extra, tmp_path):
+    record_far(tmp_path / "x.npz", steps=500)
+    config = {"type": "ppo", **UNROLLS, "network": [16]}
+    config["normalize_observations"] = not extra
+    config = {"algorithm": config, **extra}
+    agent = agent_.Agent.create(config, FAR, gs.Discrete(2))
+    pretraining.imitate(agent, tmp_path / "x.npz", updates=200, learning_rate=1e-2)
+    seen = np.float32([[60], [90], [110], [140]])
+    assert [agent.act(x, independent=True) for x in seen] == [0, 0, 1, 1]
+
+
+def test_who_refuses_to_imitate_learns_nothing(tmp_path):
+    record_far(tmp_path / "x.npz")
+    config = {"algorithm": {"type": "dqn", **REPLAY}, **NORMALIZE}
+    agent = agent_.Agent.create(config, FAR, gs.Discrete(2))
+    with pytest.raises(NotImplementedError):
+        pretraining.imitate(agent, tmp_path / "x.npz")
+    assert not any(x.any() for x in statistics(agent))
+
+
+def test_abandoned_episodes_are_cut_off(tmp_path):
+    recorder = recordings.Recorder(SEEN, gs.Discrete(2))
+    for episode, length in enumerate((2, 3, 2)):
+        for step in range(length):
+            now, after = (np.float32([episode, x, 0]) for x in (step, step + 1))
+            recorder.record(now, 0, 1.0, episode == 1 and step == 2, False, after)
+    recorder.save(tmp_path / "x.npz")
+    data = recordings.load(tmp_path / "x.npz", SEEN, gs.Discrete(2))
+    assert not data["truncated"].any()
+    pieces, mask = recordings.fragments(data, np.repeat([5, 3], [5, 2]))
+    assert mask.sum(1).tolist() == [2, 5]
+    assert np.argwhere(pieces["truncated"]).tolist() == [[1, 1]]
+    config = {"type": "dqn", **REPLAY, "capacity": 100, "n_step": 2}
+    agent = agent_.Agent.create(config, SEEN, gs.Discrete(2))
+    assert pretraining.fill(agent, tmp_path / "x.npz") == 7
+    items = agent.algorithm.memory.sample(200, tf.constant([1, 2]))
+    now, after = (items[x].numpy() for x in ("observation", "next_observation"))
+    found = {(*x[:2], *y[:2]) for x, y in zip(now, after, strict=True)}
+    assert found == {
+        *((0, 0, 0, 2), (0, 1, 0, 2)),
+        *((1, 0, 1, 2), (1, 1, 1, 3), (1, 2, 1, 3)),
+        (2, 0, 2, 2),  # What follows the last step is not known.
+    }
+
+
+def test_abandoned_episodes_are_imitated_and_learned_from_like_ended_ones(tmp_path):
+    """By a recurrent policy and stages with a memory, whose states begin anew."""
+    names = [tmp_path / "ended.npz", tmp_path / "abandoned.npz"]
+    ended, abandoned = (record_far(x, x == names[1]) for x in names)
+    ended["truncated"] |= ended["terminated"]
+    ended["terminated"][:] = False
+    config = {"type": "a2c", **UNROLLS, "network": [{"type": "gru", "units": 4}]}
+    config["chunk_length"] = 8
+    config = {"algorithm": config, **NORMALIZE}
+    results = []
+    for name, data in zip(names, (ended, abandoned), strict=True):
+        agent = agent_.Agent.create(config, FAR, gs.Discrete(2))
+        losses = pretraining.imitate(agent, name, updates=3)
+        results.append([losses, list(agent.update(data).values())])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_empty_recording_is_refused(tmp_path):
+    space = gs.Discrete(2)
+    recordings.Recorder(space, space).save(tmp_path / "x.npz")
+    agent = agent_.Agent.create({"type": "dqn", **REPLAY}, space, space)
+    with pytest.raises(recordings.RecordingError, match=r"x\.npz has no steps"):
+        pretraining.fill(agent, tmp_path / "x.npz")

@@ -52,9 +52,10 @@ class StreamingNormalize(tf.Module):
 
     def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
         """Merge samples `[..., *shape]` where the mask `[...]` is true."""
-        value = tf.cast(value, tf.float64)
-        weight = tf.cast(mask, tf.float64)
-        weight = weight[(..., *[tf.newaxis] * self._rank)]
+        valid = mask[(..., *[tf.newaxis] * self._rank)]
+        # Padding may have become anything, which times zero would not be zero.
+        value = tf.where(valid, tf.cast(value, tf.float64), 0.0)
+        weight = tf.cast(valid, tf.float64)
         axes = list(range(mask.shape.rank))
         count = tf.reduce_sum(tf.cast(mask, tf.float64))
         mean = tf.math.divide_no_nan(tf.reduce_sum(value * weight, axes), count)

@@ -63,11 +63,14 @@ class Preprocessing(tf.Module):
         return [[x.initial_state(size) for x in chain] for chain in self._stages]
 
     def __call__(
-        self, observation: Any, state: list[list[Any]], learn: bool = False
+        self,
+        observation: Any,
+        state: list[list[Any]],
+        learn: tf.Tensor | None = None,
     ) -> tuple[Any, list[list[Any]]]:
         """What the algorithm sees of observations `[K, ...]`, and the next state.
 
-        If it is to learn, statistics change afterwards.
+        Afterwards, statistics learn from the rows where `learn`, bool `[K]`, is true.
         """
         leaves, following = [], []
         parts = zip(tf.nest.flatten(observation), self._stages, state, strict=True)
@@ -77,21 +80,43 @@ class Preprocessing(tf.Module):
                 given = leaf
                 leaf, new = stage(given, before)
                 after.append(new)
-                if learn:
-                    stage.update(given)
+                if learn is not None:
+                    stage.update(given, learn)
             leaves.append(leaf)
             following.append(after)
         return tf.nest.pack_sequence_as(observation, leaves), following
 
-    def sequences(
-        self, observation: Any, next_observation: Any, first: tf.Tensor
-    ) -> tuple[Any, Any]:
-        """What the algorithm sees of sequences `[B, T, ...]`, and of what follows.
+    def learn(self, fragments: dict[str, Any], mask: tf.Tensor) -> None:
+        """Let statistics learn from the observations of fragments, in order of time.
 
-        States are those of the beginning of an episode at `first` steps, bool `[B, T]`.
+        They change as they would have in training, one step after the other.
+
+        Args:
+          fragments: Structures `[F, T, ...]`, see `Algorithm.learn_from`.
+          mask: Steps that there are, bool `[F, T]`.
         """
-        size = tf.shape(first)[0]
-        initial = self.initial_state(size)
+        if not self.learns:
+            return
+        initial = self.initial_state(tf.shape(mask)[0])
+        inputs = fragments["observation"], _first(fragments), mask
+
+        def step(time, state):
+            now, first, valid = tf.nest.map_structure(lambda x: x[:, time], inputs)
+            _, state = self(now, rows.choose(first, initial, state), valid)
+            return time + 1, state
+
+        steps = tf.shape(mask)[1]
+        tf.while_loop(
+            lambda time, _: time < steps, step, (0, initial), parallel_iterations=1
+        )
+
+    def see(self, fragments: dict[str, Any]) -> dict[str, Any]:
+        """Fragments `[F, T, ...]` with observations as the algorithm sees them.
+
+        All are seen by the present statistics.
+        """
+        first = _first(fragments)
+        initial = self.initial_state(tf.shape(first)[0])
 
         def step(carried, inputs):
             now, following, first = inputs
@@ -101,11 +126,13 @@ class Preprocessing(tf.Module):
             return seen, next_seen, state
 
         nothing = spaces.transform(
-            lambda x: tf.zeros([size, *x.shape], x.dtype), spaces.spec(self.space)
+            lambda x: tf.zeros([tf.shape(first)[0], *x.shape], x.dtype),
+            spaces.spec(self.space),
         )
-        inputs = rows.swap_time((observation, next_observation, first))
-        seen, next_seen, _ = tf.scan(step, inputs, (nothing, nothing, initial))
-        return rows.swap_time((seen, next_seen))
+        names = ("observation", "next_observation")
+        inputs = rows.swap_time((*(fragments[name] for name in names), first))
+        *seen, _ = tf.scan(step, inputs, (nothing, nothing, initial))
+        return {**fragments, **dict(zip(names, rows.swap_time(seen), strict=True))}
 
 
 def subclass(cls: type, declared: dict | list | tuple) -> type:
@@ -140,7 +167,8 @@ class _Preprocessed:
 
     def perform(self, agent_indices, observation, training=True):
         state = rows.gather(self._stages_state, agent_indices)
-        seen, state = self.preprocessing(observation, state, training)
+        learn = tf.ones_like(agent_indices, tf.bool) if training else None
+        seen, state = self.preprocessing(observation, state, learn)
         rows.write(self._stages_state, agent_indices, state)
         if training:
             rows.write(self._seen, agent_indices, seen)
@@ -155,11 +183,8 @@ class _Preprocessed:
         super().experience(agent_indices, seen, *following, next_seen)
 
     def learn_from(self, fragments, mask):
-        done = fragments["terminated"] | fragments["truncated"]
-        first = rows.before(done, True)
-        names = ("observation", "next_observation")
-        seen = self.preprocessing.sequences(*(fragments[x] for x in names), first)
-        super().learn_from({**fragments, **dict(zip(names, seen, strict=True))}, mask)
+        self.preprocessing.learn(fragments, mask)
+        super().learn_from(self.preprocessing.see(fragments), mask)
 
     def decide(self, observation, state, generator=None):
         stages, inner = state
@@ -179,6 +204,11 @@ class _Preprocessed:
 
     def persistent(self):
         return {**super().persistent(), "preprocessing": self.preprocessing.kept}
+
+
+def _first(fragments: dict[str, Any]) -> tf.Tensor:
+    """Steps that begin an episode or a fragment, bool `[F, T]`."""
+    return rows.before(fragments["terminated"] | fragments["truncated"], True)
 
 
 def _rebuild(space: gymnasium.Space, leaves: Any) -> gymnasium.Space:

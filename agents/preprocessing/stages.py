@@ -32,8 +32,8 @@ class Stage(tf.Module):
         """Result `[K, ...]`, and the next state."""
         raise NotImplementedError
 
-    def update(self, value: tf.Tensor) -> None:
-        """Learn from values `[K, ...]` that were seen in training."""
+    def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
+        """Learn from values `[K, ...]` of training where the mask `[K]` is true."""
 
     @property
     def kept(self) -> list[Any]:
@@ -102,10 +102,9 @@ class Normalize(Stage):
         """By the statistics before this step; float32."""
         return self._normalize(tf.cast(value, tf.float32)), state
 
-    def update(self, value):
-        """Merge what was seen."""
-        value = tf.cast(value, tf.float32)
-        self._normalize.update(value, tf.ones(tf.shape(value)[:1], tf.bool))
+    def update(self, value, mask):
+        """Merge the values into the statistics."""
+        self._normalize.update(tf.cast(value, tf.float32), mask)
 
 
 class Clip(Stage):

@@ -121,12 +121,15 @@ def load(
 def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarray]:
     """Steps that follow each other, side by side.
 
+    An episode that was abandoned without a flag is truncated there: where the next
+    observation of a step is not the observation of the step behind it.
+
     Args:
-      steps: Structure of arrays `[B, ...]`, in the order of time.
+      steps: Structures of arrays `[B, ...]` by `NAMES`, in the order of time.
       indices: Integers `[B]`, the same for steps of one fragment.
 
     Returns:
-      Structure of arrays `[F, T, ...]`, with zeros behind shorter fragments, and which
+      Structures of arrays `[F, T, ...]`, with zeros behind shorter fragments, and which
       steps there are, bool `[F, T]`.
     """
     order = np.argsort(indices, kind="stable")
@@ -138,7 +141,19 @@ def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarr
         result[mask] = array[order]
         return result
 
-    return spaces.transform(side_by_side, steps), mask
+    result = spaces.transform(side_by_side, steps)
+    abandoned = _abandoned(result) & mask[:, 1:] & ~result["terminated"][:, :-1]
+    result["truncated"][:, :-1] |= abandoned
+    return result, mask
+
+
+def _abandoned(pieces: dict[str, Any]) -> np.ndarray:
+    """Steps `[F, T - 1]` that lead elsewhere than to the step behind them."""
+    now, following = pieces["observation"], pieces["next_observation"]
+    result = np.zeros_like(pieces["truncated"][:, 1:])
+    for x, y in zip(spaces.flatten(now), spaces.flatten(following), strict=True):
+        result |= (x[:, 1:] != y[:, :-1]).any(tuple(range(2, x.ndim)))
+    return result
 
 
 def _parts(
