@@ -238,6 +238,7 @@ def test_server_has_a_thread_for_so_many_connections(serve):
     for connection in connections:
         connection.request("POST", "/", first, {"Connection": "close"})
         assert connection.getresponse().read()
+        connection.close()
     server.send_signal(signal.SIGTERM)
     assert server.communicate(timeout=300)[0]
     assert server.returncode == 0

@@ -156,7 +156,7 @@ def test_normalize_learns_after_it_was_applied():
     state = made.initial_state(2)
     values = tf.constant([[1.0, 2.0, -3.0], [3.0, 6.0, -9.0]])
     assert made.learns
-    first, _ = made(values, state, learn=True)
+    first, _ = made(values, state, learn=tf.ones(len(values), tf.bool))
     np.testing.assert_allclose(first, [[1, 2, 0], [3, 5, 0]])  # Clipped at 5 only.
     frozen = [x.numpy() for x in made.variables]
     second, _ = made(values, state)
