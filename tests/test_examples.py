@@ -1,6 +1,7 @@
 """The examples run as they are, and learn."""
 
 import ast
+import contextlib
 import http.client
 import json
 import math
@@ -173,15 +174,14 @@ def test_clients_that_die_cost_one_row_until_the_next_start(serve, tmp_path):
 
 def post(address, body, **headers):
     """Status and answer of one request, whose body may be shorter than it says."""
-    connection = http.client.HTTPConnection(address)
-    connection.putrequest("POST", "/")
-    for name, value in {"Content_Length": len(body), **headers}.items():
-        if value is not None:
-            connection.putheader(name.replace("_", "-"), str(value))
-    connection.endheaders(body)
-    response = connection.getresponse()
-    text = response.read()
-    connection.close()
+    with contextlib.closing(http.client.HTTPConnection(address)) as connection:
+        connection.putrequest("POST", "/")
+        for name, value in {"Content_Length": len(body), **headers}.items():
+            if value is not None:
+                connection.putheader(name.replace("_", "-"), str(value))
+        connection.endheaders(body)
+        response = connection.getresponse()
+        text = response.read()
     assert b"\n" not in text
     return response.status, json.loads(text)
 
