@@ -1,5 +1,8 @@
 """Several epochs of steps on random minibatches."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
@@ -7,7 +10,10 @@ from agents.tools import bounds
 
 
 class Minibatch(optimizer_.Wrapper):
-    """Steps on every item once per epoch, in a new order each time."""
+    """Steps on every item once per epoch, in a new order each time.
+
+    Items whose `mask` is zero everywhere are padding, on which no step is made.
+    """
 
     def __init__(
         self,
@@ -31,10 +37,11 @@ class Minibatch(optimizer_.Wrapper):
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items = functions["items"]
         count, size = optimizer_.size_of(items), self._size
-        static = isinstance(count, int)
-        if static and size is not None:
+        if isinstance(count, int) and size is not None:
             size = min(size, count)
-        steps = 1 if size is None else -(-count // size)
+        valid = _valid(items)
+        used = count if valid is None else tf.reduce_sum(tf.cast(valid, tf.int32))
+        steps = 1 if size is None else -(-used // size)
 
         def step(chosen, functions):
             return self.optimizer.step(
@@ -45,23 +52,51 @@ class Minibatch(optimizer_.Wrapper):
             inner = optimizer_.fold(functions, index)
             if size is None:
                 return step(items, inner)
-            order = optimizer_.order(functions["seed"] + index, count)
+            order = optimizer_.order(functions["seed"] + index, count, valid)
+            if (
+                valid is not None
+            ):  # The last step is filled up with what does not count.
+                order = tf.pad(order, [[0, -count % size]])
 
             def some(number, length):
                 indices = tf.slice(order, [number * size], [length])
                 chosen = optimizer_.take(items, indices)
+                if valid is not None:
+                    inside = tf.range(length) < used - number * size
+                    chosen["mask"] = _where(inside, chosen["mask"])
                 return step(chosen, optimizer_.fold(inner, number))
 
-            if not static:
-                return optimizer_.repeat(
-                    steps, lambda i: some(i, tf.minimum(size, count - i * size))
-                )
-            whole, rest = divmod(count, size)
-            metrics = optimizer_.repeat(whole, lambda i: some(i, size))
-            if not rest:
-                return metrics
-            last = some(whole, rest)
-            return tf.nest.map_structure(tf.add, metrics, last)
+            if valid is not None:
+                return optimizer_.repeat(steps, lambda i: some(i, size))
+            return _all(some, count, size)
 
         total = optimizer_.repeat(self._epochs, epoch)
         return optimizer_.scale(total, 1.0 / tf.cast(self._epochs * steps, tf.float32))
+
+
+def _all(some: Callable, count: Any, size: int) -> optimizer_.Metrics:
+    """Sums of the metrics of `some(number, length)` over all items."""
+    if not isinstance(count, int):
+        return optimizer_.repeat(
+            -(-count // size), lambda i: some(i, tf.minimum(size, count - i * size))
+        )
+    whole, rest = divmod(count, size)
+    metrics = optimizer_.repeat(whole, lambda i: some(i, size))
+    if not rest:
+        return metrics
+    return tf.nest.map_structure(tf.add, metrics, some(whole, rest))
+
+
+def _valid(items: Any) -> tf.Tensor | None:
+    """Items that are not padding, bool `[M]`; none where shapes leave padding out."""
+    static = isinstance(optimizer_.size_of(items), int)
+    if not (static and isinstance(items, dict) and "mask" in items):
+        return None
+    mask = items["mask"]
+    return tf.reduce_any(tf.reshape(mask, [mask.shape[0], -1]) > 0, 1)
+
+
+def _where(rows: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mask `[M, ...]`, zero outside of the rows, bool `[M]`."""
+    rows = tf.reshape(rows, [-1, *[1] * (mask.shape.rank - 1)])
+    return tf.where(rows, mask, tf.zeros_like(mask))

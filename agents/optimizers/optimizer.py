@@ -137,11 +137,16 @@ def fold(functions: dict[str, Any], data: Any) -> dict[str, Any]:
     return {**functions, "seed": seed}
 
 
-def order(seed: tf.Tensor, count: Any) -> tf.Tensor:
-    """Random permutation of `count` indices, the same with and without XLA."""
+def order(seed: tf.Tensor, count: Any, first: tf.Tensor | None = None) -> tf.Tensor:
+    """Random permutation of `count` indices, the same with and without XLA.
+
+    Those where `first` is true, bool `[count]`, precede the others.
+    """
     keys = tf.random.stateless_uniform(  # Floats would not be the same.
         [count], seed, None, None, tf.int32, alg="philox"
     )
+    if first is not None:
+        keys = tf.where(first, keys, tf.int32.max)
     return tf.argsort(keys, stable=True)
 
 

@@ -132,3 +132,32 @@ def test_every_step_has_a_seed_of_its_own(compiled, move, size):
 
     step(tf.zeros([5]))
     assert len({tuple(pair) for pair in x.numpy().tolist()}) == steps
+
+
+@pytest.mark.parametrize("valid", [8, 7, 3, 1])
+@pytest.mark.parametrize("mode", ["program", "graph", "eager"])
+def test_no_step_is_made_on_padding(valid, mode):
+    variable = keras.Variable([0.0])
+    optimizer = optimizers.Minibatch(optimizers.Gradient("sgd", 1.0), 2, 3)
+    optimizer.build([variable])
+
+    def loss_fn(items):
+        count = tf.reduce_sum(items["mask"])
+        used = tf.reduce_sum(items["x"] * items["mask"][:, 0])
+        return -variable.value[0] * used, {"count": count, "steps": 1.0}
+
+    def steps(items):
+        return optimizer.step(loss_fn, [variable], items=items, seed=SEED)
+
+    x = 2.0 ** tf.range(8, dtype=tf.float32)
+    places = np.random.default_rng(valid).permutation(8)[:valid]
+    mask = np.zeros([8, 2], np.float32)
+    mask[places, 0] = 1.0
+    if mode != "eager":
+        jit = mode == "program"
+        steps = tf.function(steps, autograph=False, jit_compile=jit)
+    metrics = steps({"x": x, "mask": tf.constant(mask)})
+    number = -(-valid // 3)
+    assert float(metrics["count"]) == pytest.approx(valid / number)  # Mean of steps.
+    total = 2 * sum(2.0**place for place in places)  # Each once per epoch.
+    np.testing.assert_allclose(variable, [total])
