@@ -127,13 +127,13 @@ def call(
 
 def build(cls: type, values: Any, path: str = "") -> Any:
     """Dataclass from a mapping; unknown keys and mistyped values raise ConfigError."""
+    where = f"config key '{path}'" if path else "the config"
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise ConfigError(f"{where} needs a dataclass to tell its keys, got {cls}.")
     if isinstance(values, cls):
         return values
-    where = f"config key '{path}'" if path else "the config"
     if not isinstance(values, dict):
         raise ConfigError(f"{where} must be a mapping, got {values!r}.")
-    if not dataclasses.is_dataclass(cls):
-        raise ConfigError(f"{where} needs a dataclass to tell its keys, got {cls}.")
     with errors.framed(f"types of the keys of {cls.__name__}", ConfigError):
         hints = typing.get_type_hints(cls)
     known = {field.name for field in dataclasses.fields(cls)}

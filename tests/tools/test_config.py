@@ -256,6 +256,12 @@ def test_schedule_that_lacks_keys_names_them_as_they_are_written():
     assert "'schedule.from'" in text
 
 
+def test_keys_are_those_of_a_dataclass():
+    for cls in (dict, lambda: None, FULL):
+        message = error(config.build, cls, {"a": 1}, "algorithm")
+        assert message.startswith("config key 'algorithm' needs a dataclass")
+
+
 def test_built_dataclasses_pass_unchanged():
     assert config.build(Config, FULL) is FULL
     assert build(inner=FULL.inner).inner is FULL.inner
