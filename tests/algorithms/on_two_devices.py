@@ -266,7 +266,6 @@ def test_runs_go_on_with_other_devices(tmp_path, monkeypatch, capsys):
                 *("--config", "debug", "--logdir", str(tmp_path), "--timestamp", "1"),
                 *("--set", "environment.backend=serial", "--set", "train.steps=512"),
                 *("--set", f"devices.replicas={replicas}"),
-                *("--set", "algorithm.jit=false"),
             ]
         )
 

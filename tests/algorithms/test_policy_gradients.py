@@ -75,7 +75,7 @@ def make(name, envs, network="dense", cls=None, max_length=8, **changes):
         "chunk_length": 4,
         "jit": False,
         "network": NETWORKS[network] if isinstance(network, str) else network,
-        **FEW_STEPS.get(name, {}),
+        **({} if changes.get("jit") else FEW_STEPS.get(name, {})),
     }
     config = CONFIGS[name](**{**defaults, **changes})
     spaces = envs.observation_space, envs.action_space
