@@ -16,6 +16,7 @@ from agents.tools import algorithm as algorithm_
 from agents.tools import (
     calls,
     checkpoint,
+    checks,
     files,
     recordings,
     simulation,
@@ -78,7 +79,8 @@ class Agent:
         self._following = leaves_.Leaves(
             observation_space, "next_observation", AgentError
         )
-        self._action = leaves_.Leaves(action_space, "action", AgentError)
+        self._action = leaves_.Leaves(action_space, "action", AgentError, within=True)
+        self._masks = checks.MaskChecker(observation_space, action_space)
         size = self.num_agents
         self._everyone = np.arange(size, dtype=np.int32)
         self._new = np.ones(size, bool)  # Whose next step begins an episode.
@@ -161,11 +163,13 @@ class Agent:
           Actions in the structure of the action space.
 
         Raises:
-          AgentError: for a row that has acted already, or wrong indices, structures,
-            shapes or types.
+          AgentError: for a row that has acted already, wrong indices, structures, shapes
+            or types, values that are not finite or not of a discrete space, and masks
+            that allow no action. Everything is then as it was before.
         """
         rows, single = self._rows(agent_indices)
         leaves = self._observation.batch(observation, len(rows), single)
+        self._require_choice("observation", leaves, rows)
         new = self._new[rows]
         if independent:
             action = self._call(self._look_at, rows, new, leaves)
@@ -213,7 +217,8 @@ class Agent:
             have reached is judged by it. Without it the last one before is used there.
 
         Raises:
-          AgentError: for a row that has not acted, or wrong indices or shapes.
+          AgentError: for a row that has not acted, and for what `act` refuses, after
+            which everything is as it was before.
         """
         rows, single = self._rows(agent_indices)
         if not self._acted[rows].all():
@@ -221,17 +226,23 @@ class Agent:
                 f"{_name(rows[~self._acted[rows]])} has not acted; call act before "
                 "observe."
             )
-        reward = _column(reward, "reward", len(rows), np.float32)
-        terminated = _column(terminated, "terminated", len(rows), bool)
-        truncated = _column(truncated, "truncated", len(rows), bool) & ~terminated
+        size = len(rows)
+        reward = leaves_.column(reward, "reward", size, np.float32, AgentError)
+        terminated = leaves_.column(terminated, "terminated", size, bool, AgentError)
+        truncated = leaves_.column(truncated, "truncated", size, bool, AgentError)
+        truncated = truncated & ~terminated
         over = terminated | truncated
+        after = None
+        if next_observation is not None:
+            after = self._following.batch(next_observation, size, single)
+            on = [leaf[~over] for leaf in after]
+            self._require_choice("next_observation", on, rows[~over])
         self._acted[rows], self._new[rows] = False, over
         learning = self._training[rows]
         self._facts[rows] = np.stack([reward, terminated, truncated], 1)
         self._pending[rows] = learning
-        self._known[rows] = over | (next_observation is not None)
-        if next_observation is not None:
-            after = self._following.batch(next_observation, len(rows), single)
+        self._known[rows] = over | (after is not None)
+        if after is not None:
             for stored, leaf in zip(self._after, after, strict=True):
                 stored[rows] = leaf
         if over.all() and learning.all():
@@ -264,8 +275,9 @@ class Agent:
           Metrics of this update.
 
         Raises:
-          AgentError: for a batch of other parts, structures or shapes, and where not
-            enough is remembered.
+          AgentError: for a batch of other parts, structures or shapes, values that are
+            not finite, actions outside of their space or forbidden by a mask, and where
+            not enough is remembered.
         """
         before = self.algorithm.metrics.take()
         try:
@@ -291,14 +303,20 @@ class Agent:
         """Assign what `get_weights` of such an agent returned.
 
         Raises:
-          AgentError: if they do not fit.
+          AgentError: if they do not fit or are not finite; then none is assigned.
         """
         variables = self.algorithm.acting()
         shapes = [tuple(x.shape) for x in variables]
-        given = [np.shape(x) for x in weights]
+        arrays = [leaves_.array(x) for x in weights]
+        given = [x.shape for x in arrays]
         if shapes != given:
             raise AgentError(f"weights must have the shapes {shapes}, got {given}.")
-        for variable, value in zip(variables, weights, strict=True):
+        dtypes = [tf.as_dtype(x.dtype).as_numpy_dtype for x in variables]
+        arrays = [
+            leaves_.stored(value, f"weights[{index}]", np.dtype(dtype), AgentError)
+            for index, (value, dtype) in enumerate(zip(arrays, dtypes, strict=True))
+        ]
+        for variable, value in zip(variables, arrays, strict=True):
             variable.assign(value)
 
     def save(self, directory: str | pathlib.Path) -> None:
@@ -380,7 +398,7 @@ class Agent:
         """Rows int32 `[K]`, and whether there is no batch dimension."""
         if indices is None:
             return self._everyone, self.num_agents == 1
-        rows = np.atleast_1d(np.asarray(indices))
+        rows = np.atleast_1d(leaves_.array(indices))
         valid = rows.ndim == 1 and len(rows) and np.issubdtype(rows.dtype, np.integer)
         if not valid or not ((rows >= 0) & (rows < self.num_agents)).all():
             raise AgentError(
@@ -407,9 +425,31 @@ class Agent:
             for part in (self._observation, self._action, self._following)
         }
         for name, dtype in recordings.FLAGS.items():
-            steps[name] = _column(batch[name], name, rows, dtype)
-        indices = _column(batch.get(optional, 0), optional, rows, np.int64)
+            steps[name] = leaves_.column(batch[name], name, rows, dtype, AgentError)
+        indices = batch.get(optional, 0)
+        indices = leaves_.column(indices, optional, rows, np.int64, AgentError)
+        if self._masks.needed:
+            self._require_allowed(steps)
         return recordings.fragments(steps, indices)
+
+    def _require_choice(
+        self, name: str, leaves: list[np.ndarray], rows: np.ndarray
+    ) -> None:
+        """Raise AgentError if observations of rows `[K, ...]` allow no action."""
+        found = self._masks.forbidding(leaves) if self._masks.needed else None
+        if found is not None:
+            raise AgentError(f"{_name(rows[[found[0]]])}: {name} {found[1]}")
+
+    def _require_allowed(self, steps: dict[str, Any]) -> None:
+        """Raise AgentError if a step of a batch `[B, ...]` was forbidden by its mask."""
+        leaves = spaces.flatten(steps["observation"])
+        lowest, _ = spaces.integer_range(self.action_space)
+        wrong = self._masks.forbidden(leaves, steps["action"] - lowest)
+        if wrong.any():
+            raise AgentError(
+                f"action {steps['action'][wrong][0]} of step {np.argmax(wrong)} is not "
+                f"allowed by observation {spaces.ACTION_MASK}."
+            )
 
     def _is_next(self, rows: np.ndarray, leaves: list[np.ndarray]) -> bool:
         """Whether the observed steps of rows led to these observations."""
@@ -551,14 +591,6 @@ def _saved(checkpoints: checkpoint.Checkpoints) -> dict[str, Any]:
     if state.keys() != {"config", "spaces"}:
         raise AgentError(f"{checkpoints.directory} is not that of an agent.")
     return state
-
-
-def _column(value: Any, name: str, rows: int, dtype: Any) -> np.ndarray:
-    """One value per row, of one number or of as many."""
-    array = np.asarray(value)
-    if array.shape not in ((), (rows,)) and array.shape != (1,) * array.ndim:
-        raise AgentError(f"{name} must have the shape {(rows,)}, got {array.shape}.")
-    return np.broadcast_to(array.reshape(-1), [rows]).astype(dtype)
 
 
 def _name(rows: np.ndarray) -> str:

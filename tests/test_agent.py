@@ -13,6 +13,7 @@ from agents import agent as agent_
 from agents import tools
 from agents.environments import make
 from agents.scripts import configs, runs
+from agents.testing import algorithms
 from agents.tools import checkpoint, files
 from agents.tools import config as config_
 
@@ -155,6 +156,116 @@ def test_strictly_in_turns(cartpole):
 def test_wrong_observations(cartpole, observation, indices, message):
     with pytest.raises(agent_.AgentError, match=message):
         cartpole.act(observation, indices)
+
+
+MASKED = gs.Dict(
+    x=gs.Box(-1, 1, (2,)), word=gs.Discrete(3, start=1), action_mask=gs.MultiBinary(2)
+)
+VALID = {"x": [0.5, -0.5], "word": 2, "action_mask": [1, 1]}
+WRONG_OBSERVATIONS = {
+    "x must be finite, got nan": {**VALID, "x": [0.5, np.nan]},
+    "x must be finite, got inf": {**VALID, "x": [1e300, 0.5]},
+    "x must be float32, got object": {**VALID, "x": [None, 0.5]},
+    "x must have the shape": {**VALID, "x": [[0.5], [0.5, 0.5]]},
+    "word must be from 1 to 3, got 4": {**VALID, "word": 4},
+    "word must be int64, got float64": {**VALID, "word": 1.5},
+    "action_mask must be from 0 to 1, got 2": {**VALID, "action_mask": [2, 1]},
+    "agent 0: .*observation action_mask allows no": {**VALID, "action_mask": [0, 0]},
+    "another structure": None,
+}
+WRONG_FACTS = {
+    "reward must be finite, got nan": {"reward": np.nan},
+    "reward must be finite, got inf": {"reward": 1e300},
+    "reward must be float32, got <U1": {"reward": "1"},
+    "reward must be float32, got object": {"reward": None},
+    "reward must have the shape": {"reward": [1.0, 2.0]},
+    "terminated must be true or false, got 'no'": {"terminated": "no"},
+    "terminated must be true or false, got nan": {"terminated": np.nan},
+    "terminated must be true or false, got None": {"terminated": None},
+    "truncated must be true or false, got 2": {"truncated": 2},
+}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"type": "dqn", "capacity": 50, "start_size": 8, "batch_size": 8, "n_step": 2},
+        {"type": "a2c", "unroll_length": 4},
+    ],
+    ids=["dqn", "a2c"],
+)
+def test_what_is_refused_changes_nothing(config):
+    """Further actions and all that is learned are the same, bit for bit."""
+    values = {"algorithm": {**config, "jit": False, "network": [8]}}
+    values["preprocessing"] = {"x": ["normalize"]}
+    ours, theirs = (
+        agent_.Agent.create(values, MASKED, gs.Discrete(2)) for _ in range(2)
+    )
+
+    def refuse(message, call, *args, **kwargs):
+        with pytest.raises(agent_.AgentError, match=message):
+            call(*args, **kwargs)
+
+    random = np.random.default_rng(0)
+    for step in range(15):
+        seen = {**VALID, "x": random.uniform(-1, 1, 2), "word": 1 + step % 3}
+        if step in (0, 3, 9):
+            for message, wrong in WRONG_OBSERVATIONS.items():
+                refuse(message, ours.act, wrong)
+        assert ours.act(seen) == theirs.act(seen)
+        facts = {"reward": float(step), "terminated": step % 5 == 4, "truncated": 0}
+        if step in (0, 4):
+            for message, wrong in WRONG_FACTS.items():
+                refuse(message, ours.observe, **{**facts, **wrong})
+            for message, wrong in WRONG_OBSERVATIONS.items():
+                if wrong and step == 0:
+                    refuse(message, ours.observe, **facts, next_observation=wrong)
+        for agent in (ours, theirs):
+            agent.observe(**facts)
+    before, after = (algorithms._values(x.algorithm) for x in (theirs, ours))
+    tf.nest.map_structure(np.testing.assert_array_equal, before, after)
+    assert int(ours.algorithm.updates) > 0
+
+
+def test_batches_that_are_refused_change_nothing():
+    config = {"type": "dqn", "capacity": 50, "start_size": 8, "batch_size": 8}
+    config |= {"jit": False, "network": [8]}
+    agent = agent_.Agent.create(config, MASKED, gs.Discrete(2, start=1))
+    seen = {name: np.stack([x] * 3) for name, x in VALID.items()}
+    batch = {"observation": seen, "action": [1, 2, 1], "reward": [1.0, 2.0, 3.0]}
+    batch |= {"terminated": [0, 0, 1], "truncated": False, "next_observation": seen}
+    nan = {**seen, "x": np.full([3, 2], np.nan)}
+    forbidding = {**seen, "action_mask": np.array([[1, 1], [1, 0], [1, 1]])}
+    wrong = {
+        "observation/x must be finite": {"observation": nan},
+        "next_observation/x must be finite": {"next_observation": nan},
+        "reward must be finite, got inf": {"reward": [1.0, np.inf, 2.0]},
+        "terminated must be true or false": {"terminated": ["no"] * 3},
+        "action must be from 1 to 2, got 3": {"action": [1, 3, 1]},
+        "action 2 of step 1 is not allowed": {"observation": forbidding},
+    }
+    before = algorithms._values(agent.algorithm)
+    for message, change in wrong.items():
+        with pytest.raises(agent_.AgentError, match=message):
+            agent.update({**batch, **change})
+    after = algorithms._values(agent.algorithm)
+    tf.nest.map_structure(np.testing.assert_array_equal, before, after)
+    assert np.isfinite(agent.update(batch)["loss"])
+
+
+def test_weights_that_are_refused_change_nothing(cartpole):
+    before = cartpole.get_weights()
+    last = next(i for i in reversed(range(len(before))) if before[i].dtype.kind == "f")
+    for message, value in (
+        (rf"weights\[{last}\] must be finite, got nan", np.nan),
+        (rf"weights\[{last}\] must be float32, got <U1", "x"),
+    ):
+        given = [x + 1 for x in before]
+        given[last] = np.full(before[last].shape, value)
+        with pytest.raises(agent_.AgentError, match=message):
+            cartpole.set_weights(given)
+    for ours, theirs in zip(cartpole.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_wrong_rewards(cartpole):

@@ -127,6 +127,23 @@ def test_what_does_not_fit_is_refused(tmp_path):
         recorder.record(
             np.zeros(3, np.float32), BOX.sample(), [0.0, 1.0], False, False, np.zeros(3)
         )
+    values = [np.zeros(3), [0, 0.5], 0.0, False, False, np.zeros(3)]
+    for index, wrong, message in (
+        (0, np.full(3, np.nan), "observation must be finite, got nan"),
+        (1, [9.0, 0.5], "action must be from -2.0 to 2.0, got 9.0"),
+        (2, np.inf, "reward must be finite, got inf"),
+        (3, "no", "terminated must be true or false, got 'no'"),
+    ):
+        with pytest.raises(recordings.RecordingError, match=message):
+            recorder.record(*values[:index], wrong, *values[index + 1 :])
+    assert len(recorder) == 0
+    arrays = dict(np.load(path))
+    for name, wrong in (("reward", np.nan), ("action", 3)):
+        array = arrays[name].copy()
+        array[2] = wrong
+        np.savez(tmp_path / "wrong.npz", **{**arrays, name: array})
+        with pytest.raises(recordings.RecordingError, match=f"{name} must be f"):
+            recordings.load(tmp_path / "wrong.npz", SEEN, gs.Discrete(3))
     with pytest.raises(recordings.RecordingError, match="must be float32 .* int64"):
         recordings.load(path, SEEN, BOX)
     with pytest.raises(recordings.RecordingError, match="has no observation/image"):

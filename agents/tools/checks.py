@@ -239,17 +239,31 @@ class MaskChecker:
 
         Rows are what the error calls them, `[K]`.
         """
-        mask = np.concatenate([leaves[index] for index in self._leaves], 1)
-        allowed = np.logical_or.reduceat(mask, self._starts, 1)
+        found = self.forbidding(leaves)
+        if found is not None:
+            raise EnvDataError(
+                f"Environment row {rows[found[0]]} after step {self.steps} of the "
+                f"batch: observation {found[1]}"
+            )
+
+    def forbidding(self, leaves: Sequence[np.ndarray]) -> tuple[int, str] | None:
+        """First of observations, leaves `[K, ...]`, that forbids all actions, and how."""
+        allowed = np.logical_or.reduceat(self._mask(leaves), self._starts, 1)
         if allowed.all():
-            return
-        index, part = np.argwhere(~allowed)[0]
+            return None
+        index, part = np.argwhere(~allowed)[0].tolist()
         several = len(self._starts) > 1
         what = f"value of action {part}" if several else "action"
-        raise EnvDataError(
-            f"Environment row {rows[index]} after step {self.steps} of the batch: "
-            f"observation {spaces.ACTION_MASK} allows no {what}, all are zero."
-        )
+        return index, f"{spaces.ACTION_MASK} allows no {what}, all are zero."
+
+    def forbidden(self, leaves: Sequence[np.ndarray], action: np.ndarray) -> np.ndarray:
+        """Which of actions `[K, ...]`, counted from zero, observations forbid, `[K]`."""
+        chosen = self._starts + action.reshape(len(action), -1)
+        return ~np.take_along_axis(self._mask(leaves) != 0, chosen, 1).all(1)
+
+    def _mask(self, leaves: Sequence[np.ndarray]) -> np.ndarray:
+        """Masks of all parts of actions side by side, `[K, values]`."""
+        return np.concatenate([leaves[index] for index in self._leaves], 1)
 
 
 def splitter(space: gymnasium.Space) -> Callable[[list[np.ndarray]], list]:

@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agents.tools import spaces
+from agents.tools import checks, spaces
 
 
 class Leaves:
@@ -18,12 +18,27 @@ class Leaves:
     """
 
     def __init__(
-        self, space: gymnasium.Space, name: str, error: type[ValueError]
+        self,
+        space: gymnasium.Space,
+        name: str,
+        error: type[ValueError],
+        within: bool = False,
     ) -> None:
-        """Expect values of a space; `error` is raised for others, with that name."""
+        """Expect values of a space; `error` is raised for others, with that name.
+
+        Values must be finite, and of discrete spaces. Bounds of Boxes, which are often
+        declared carelessly, matter only if values are to be `within` them; then those
+        that are outside by up to 1e-6 are moved inside.
+        """
         self._structure = spaces.spec(space)
         self.specs, self.name = spaces.flatten(self._structure), name
         self._error = error
+        self._bounds = [
+            checks.bounds(x)
+            if within or not isinstance(x, gymnasium.spaces.Box)
+            else None
+            for x in spaces.leaf_spaces(space)
+        ]
         paths = spaces.paths(self._structure)
         self.names = [f"{name}/{x}" if x else name for x in paths]
 
@@ -54,17 +69,33 @@ class Leaves:
             ) from None
         leading = () if single else (rows,)
         result = []
-        for path, spec, leaf in zip(self.names, self.specs, leaves, strict=True):
-            array = np.asarray(leaf)
+        for path, spec, bounds, leaf in zip(
+            self.names, self.specs, self._bounds, leaves, strict=True
+        ):
+            given = array(leaf)
             wanted = (*leading, *spec.shape)
-            if array.shape != wanted:
+            if given.shape != wanted:
                 raise self._error(
-                    f"{path} must have the shape {wanted}, got {array.shape}."
+                    f"{path} must have the shape {wanted}, got {given.shape}."
                 )
-            if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
-                raise self._error(f"{path} must be {spec.dtype}, got {array.dtype}.")
-            result.append(array.reshape(rows, *spec.shape).astype(spec.dtype))
+            given = stored(given, path, spec.dtype, self._error)
+            if bounds is not None:
+                given = self._inside(given, path, bounds)
+            result.append(given.reshape(rows, *spec.shape))
         return result
+
+    def _inside(self, value: np.ndarray, path: str, bounds: tuple) -> np.ndarray:
+        """Value between its bounds; raises the error."""
+        low, high, below, above = bounds
+        outside = np.argwhere((value < below) | (value > above))
+        if len(outside):
+            place = tuple(outside[0])
+            least, most, got = (
+                np.broadcast_to(x, value.shape)[place].item()
+                for x in (low, high, value)
+            )
+            raise self._error(f"{path} must be from {least} to {most}, got {got}.")
+        return np.clip(value, low, high).astype(value.dtype, copy=False)
 
     def _matching(self, specs: Any, value: Any) -> list:
         """Leaves of a value with the structure of the specs."""
@@ -82,6 +113,44 @@ class Leaves:
         if isinstance(value, dict):
             raise TypeError
         return [value]
+
+
+def array(value: Any) -> np.ndarray:
+    """Value as an array; of dtype object if that is impossible."""
+    try:
+        return np.asarray(value)
+    except Exception:  # Its conversion is foreign code.
+        return np.asarray(None)
+
+
+def stored(
+    value: np.ndarray, name: str, dtype: np.dtype, error: type[ValueError]
+) -> np.ndarray:
+    """Copy of an array as this dtype; raises the error unless it is that, and finite."""
+    try:
+        checks.require_dtype(name, value, dtype)
+    except checks.EnvDataError:
+        raise error(f"{name} must be {dtype}, got {value.dtype}.") from None
+    with np.errstate(over="ignore"):
+        value = value.astype(dtype)
+    if dtype.kind == "f" and not np.isfinite(value).all():
+        raise error(f"{name} must be finite, got {value[~np.isfinite(value)][0]}.")
+    return value
+
+
+def column(
+    value: Any, name: str, rows: int, dtype: Any, error: type[ValueError]
+) -> np.ndarray:
+    """Checked values `[rows]` of one number, or flag, or of as many; raises the error."""
+    given = array(value)
+    if given.shape not in ((), (rows,)) and given.shape != (1,) * given.ndim:
+        raise error(f"{name} must have the shape {(rows,)}, got {given.shape}.")
+    if dtype is bool and given.dtype != bool:
+        if given.dtype.kind not in "fiu" or not np.isin(given, (0, 1)).all():
+            raise error(f"{name} must be true or false, got {value!r:.80}.")
+        given = given != 0
+    given = stored(given, name, np.dtype(dtype), error)
+    return np.broadcast_to(given.reshape(-1), [rows])
 
 
 def _outline(value: Any) -> str:

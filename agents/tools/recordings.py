@@ -53,15 +53,14 @@ class Recorder:
         """Keep one step.
 
         Raises:
-          RecordingError: for parts of another shape than that of the spaces.
+          RecordingError: for parts that are not finite, or not of the spaces.
         """
         values = (observation, action, next_observation)
-        row = [np.array(x) for x in (reward, terminated, truncated)]
-        for name, array in zip(FLAGS, row, strict=True):
-            if array.shape:
-                raise RecordingError(
-                    f"{name} must have the shape (), got {array.shape}."
-                )
+        flags = zip((reward, terminated, truncated), FLAGS.items(), strict=True)
+        row = [
+            leaves.column(value, name, 1, dtype, RecordingError)[0]
+            for value, (name, dtype) in flags
+        ]
         for part, value in zip(self._parts.values(), values, strict=True):
             row += [leaf[0] for leaf in part.batch(value, 1, single=True)]
         self._steps.append(row)
@@ -114,7 +113,10 @@ def load(
             )
     result = {name: arrays[name] for name in FLAGS}
     for name, part in parts.items():
-        result[name] = part.pack([arrays[x] for x in part.names])
+        value = part.pack([arrays[x] for x in part.names])
+        result[name] = part.pack(part.batch(value, len(result["reward"]), False))
+    for name in FLAGS:
+        leaves.stored(result[name], name, result[name].dtype, RecordingError)
     return result
 
 
@@ -162,7 +164,7 @@ def _parts(
     """What the structures of a recording look like."""
     both = (observation_space, action_space, observation_space)
     return {
-        name: leaves.Leaves(space, name, RecordingError)
+        name: leaves.Leaves(space, name, RecordingError, within=name == "action")
         for name, space in zip(STRUCTURES, both, strict=True)
     }
 
