@@ -183,16 +183,29 @@ class Study:
         import optuna
 
         states = optuna.trial.TrialState
-        found = []
-        for trial in self._study.get_trials(states=(states.COMPLETE, states.PRUNED)):
-            notes = {"reason": "", "steps": 0, **trial.user_attrs}
-            found.append(
-                trials.Trial(
-                    number=trial.number,
-                    value=trial.value,
-                    seconds=trial.duration.total_seconds(),
-                    **notes,
-                )
+        over = self._study.get_trials(states=(states.COMPLETE, states.PRUNED))
+        return [self._finished(trial) for trial in over]
+
+    def _finished(self, trial: Any) -> trials.Trial:
+        """Facts about a trial; raises RunError where the file of the study is damaged."""
+        facts = {
+            "reason": "",
+            "steps": 0,
+            "chosen": {},
+            **trial.user_attrs,
+            "number": trial.number,
+            "value": trial.value,
+            "seconds": trial.duration.total_seconds(),
+        }
+        try:
+            found = config_.build(trials.Trial, facts)
+            whole = found.chosen.keys() == self._space.dimensions.keys()
+        except config_.ConfigError:
+            whole = False
+        if not whole or found.state not in trials.STATES:
+            raise runs.RunError(
+                f"trial {trial.number} of {self._directory} is damaged; use another "
+                "--name."
             )
         return found
 

@@ -150,7 +150,7 @@ def test_nothing_is_imported_to_print_a_config(tmp_path, monkeypatch, capsys, ki
     assert printed["train"]["keep_checkpoints"] == 5
     assert printed["algorithm"]["network"]["join"] == "own_code:join"
     assert ("discount" in printed["algorithm"]) == (kind == "type: ppo")
-    with pytest.raises(SystemExit, match=r"It is imported\."):
+    with pytest.raises(config_.ConfigError, match=r"SystemExit\(It is imported\."):
         configs.load(str(path))
 
 

@@ -124,7 +124,7 @@ def test_every_kind_of_dimension(tmp_path):
         ("a: {low: 1, hihg: 2}", "unknown 'hihg' of a range; did you mean 'high'?"),
         ("a: {low: 1}", "the range has no 'high'"),
         ("a: {low: 2, high: 1}", "low must be below high, got 2 and 1"),
-        ("a: {low: 1, high: .inf}", "low and high must be finite"),
+        ("a: {low: 1, high: .inf}", "'a.high' must be a finite float, got inf"),
         ("a: {low: one, high: 2}", "'a.low' must be float, got 'one'"),
         ("a: {low: 0, high: 1, log: true}", "log needs a positive low, got 0"),
         ("a: {low: 1, high: 2, log: 3}", "'a.log' must be bool, got 3"),
@@ -135,9 +135,9 @@ def test_every_kind_of_dimension(tmp_path):
         ("a: []", "expected different choices, got []"),
         ("a: [1, 2, 1]", "expected different choices, got [1, 2, 1]"),
         ("a: [.nan, 1]", "choices are plain YAML values"),
-        ("a: [2020-01-01]", "choices are plain YAML values"),
+        ("a: [!!set {x}]", "a tag that is not allowed"),
         ("name: [a, b]", "key 'name': this is nothing that can be varied"),
-        ("1: [a, b]", "key 1: this is nothing that can be varied"),
+        ("1: [a, b]", "has the key 1, which is no text; quote it"),
     ],
 )
 def test_mistakes_in_the_file(tmp_path, text, message):
@@ -468,8 +468,12 @@ def test_damaged_journal_is_refused_in_one_line(tmp_path, line):
 def test_full_disk_is_no_result_of_a_trial(tmp_path, full_disk):
     tune.prepare(tmp_path, CONFIG, space.Space(DIMENSIONS))
     chosen = {"algorithm.jit": False, "environment.backend": "serial"}
-    with full_disk(100_000), pytest.raises(files.WriteError) as error:
-        list(trainer.train(tmp_path, "trial-0000-debug", chosen))
+    with (
+        full_disk(100_000),
+        pytest.raises(files.WriteError) as error,
+        trainer.train(tmp_path, "trial-0000-debug", chosen) as scores,
+    ):
+        list(scores)
     assert str(error.value).startswith("trial-0000-debug: stopped at step 256: cannot ")
     assert "\n" not in str(error.value)
 
@@ -567,3 +571,21 @@ def test_study_of_real_runs_is_interrupted_and_goes_on(
     assert int(row["steps"]) == 1536
     trained = config_.load(first / "config.yaml")
     assert trained == config_.load(directory / "best.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("chosen", {}), ("chosen", 5), ("state", "odd"), ("steps", "x"), ("run", None)],
+)
+def test_damaged_trials_are_refused(tmp_path, name, value):
+    study = make_study(tmp_path / "study", Runs([10.0, 11.0]))
+    study.search(1)
+    journal = tmp_path / "study" / "study.journal"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    changed = [x["user_attr"] for x in lines if name in x.get("user_attr", {})]
+    for attributes in changed:
+        attributes[name] = value
+    assert changed
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(runs.RunError, match="^trial 0 of .* is damaged; use another"):
+        make_study(tmp_path / "study", Runs([10.0, 11.0])).search(2)

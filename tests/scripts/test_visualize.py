@@ -158,7 +158,7 @@ def test_mujoco_without_graphics_names_the_packages(monkeypatch, tmp_path):
 def test_backends_are_tried_in_order(monkeypatch):
     tried = []
 
-    def attempt(constructor, variables):
+    def attempt(constructor, variables, timeout):
         tried.append(variables)
         working = variables.get("MUJOCO_GL") == "osmesa"
         return (None if working else "ImportError: none", uses_mujoco)
@@ -168,20 +168,20 @@ def test_backends_are_tried_in_order(monkeypatch):
         {"MUJOCO_GL": name, "SDL_VIDEODRIVER": "dummy"} for name in ("egl", "osmesa")
     ]
     uses_mujoco = True
-    assert film._find_variables(None) == osmesa
+    assert film._find_variables(None, 60.0) == osmesa
     assert tried == [egl, osmesa]
     uses_mujoco = False  # Then none of them matters.
     with pytest.raises(film.RenderError, match="^ImportError: none$"):
-        film._find_variables(None)
+        film._find_variables(None, 60.0)
     uses_mujoco = True
     tried.clear()
     monkeypatch.setenv("DISPLAY", ":0")
-    film._find_variables(None)
+    film._find_variables(None, 60.0)
     assert tried == [{}, {"MUJOCO_GL": "egl"}, {"MUJOCO_GL": "osmesa"}]
     tried.clear()
     monkeypatch.setenv("MUJOCO_GL", "egl")
     with pytest.raises(film.RenderError, match="egl: ImportError: none"):
-        film._find_variables(None)
+        film._find_variables(None, 60.0)
     assert tried == [{}]
 
 
