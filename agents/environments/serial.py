@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from agents.tools import batch_env, limits, processes
+from agents.tools import batch_env, errors, limits, processes
 
 
 class Serial(batch_env.BatchEnv):
@@ -17,7 +17,8 @@ class Serial(batch_env.BatchEnv):
       first_row: What errors add to rows, where this is a part of a larger batch.
 
     Raises:
-      processes.EnvError: if an environment cannot be made.
+      errors.Mistake: as the constructors do.
+      processes.EnvError: if an environment cannot be made for another reason.
     """
 
     def __init__(self, constructors: Sequence[Callable[[], Any]], first_row: int = 0):
@@ -27,6 +28,8 @@ class Serial(batch_env.BatchEnv):
                 envs.append(constructor())
         except (Exception, SystemExit) as error:
             limits.close([env.close for env in envs])
+            if isinstance(error, errors.Mistake):
+                raise
             place = f"Environment row {first_row + len(envs)}"
             raise processes.failure(place, "start", error) from error
         super().__init__(envs, True, first_row)

@@ -86,6 +86,15 @@ def _seeds(size: int) -> np.ndarray:
     return seeds
 
 
+@contextlib.contextmanager
+def _data(where: str) -> Iterator[None]:
+    """Raise ConformanceError for data that the batch itself refuses."""
+    try:
+        yield
+    except checks.EnvDataError as error:
+        conformance.fail(SHAPES, where, "data of the spaces", error)
+
+
 class _Run:
     """Steps a batch by actions that are the same for all runs of these spaces."""
 
@@ -105,7 +114,8 @@ class _Run:
 
     def reset(self, rows: Any = None, seeds: Any = None) -> Any:
         """First observations of rows `[K, ...]`."""
-        observation = self.batch.reset(rows, seeds)
+        with _data("reset"):
+            observation = self.batch.reset(rows, seeds)
         size = len(self.batch) if rows is None else len(rows)
         space = self.batch.observation_space
         conformance.require_fits(SHAPES, "reset", space, size, observation)
@@ -113,7 +123,8 @@ class _Run:
 
     def step(self) -> dict[str, Any]:
         """What happened, and what the rows whose episodes ended begin with."""
-        result = self.batch.step(self.actions())
+        with _data("step"):
+            result = self.batch.step(self.actions())
         conformance.require(
             isinstance(result, tuple) and len(result) == 5 and type(result[-1]) is dict,
             *(SHAPES, "step", "a tuple of 5 with a dict of info at last"),

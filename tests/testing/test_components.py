@@ -133,7 +133,7 @@ def test_preprocessing():
         NESTED, {"image": frames, "other/0": ["one_hot"], "other/1": ["normalize"]}
     )
     state = like(component.initial_state(1))
-    testing.check_component(component, {"__call__": Call(NESTED, state, True)})
+    testing.check_component(component, {"__call__": Call(NESTED, state, FLAG)})
 
 
 TRANSITION = {"observation": NESTED, "reward": NUMBER}

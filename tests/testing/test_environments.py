@@ -299,7 +299,7 @@ def test_what_differs_from_the_environment_alone_is_caught():
                     gs.Discrete(3),
                 )
             ),
-            r"expected Discrete\(3\), got \[3\]",
+            "observation is 3, outside of its space, which goes from 0 to 2",
         ),
     ],
 )
