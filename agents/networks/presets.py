@@ -95,6 +95,12 @@ class NetworkConfig:
 
         return any(map(layers.is_recurrent, self.layers))
 
+    @property
+    def linear(self) -> bool:
+        """Whether there are no layers at all."""
+        parts = self.streams, self.convolutions, self.residual, self.layers
+        return not any(parts) and self.join in JOINS
+
     def has(self, kind: str) -> bool:
         """Whether a layer of a type is declared."""
         declared = [x for part in (self.layers, *self.streams.values()) for x in part]

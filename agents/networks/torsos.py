@@ -23,7 +23,8 @@ class Torso(keras.layers.Layer):
     first layer to which they come as vectors: an observed vector at once, an image
     behind its convolutions; Lillicrap et al. (2016), section 7, also let actions in
     late. If no dense layer follows, one is added, or values would be sums of a function
-    of the observation and a linear one of the action.
+    of the observation and a linear one of the action; a network without any layers is
+    linear, as it says.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class Torso(keras.layers.Layer):
         self._entrance = None  # Index of the layer in front of which actions join.
         if action_size:
             self._entrance = self._find_entrance(space)
-            if not any(map(layers.mixes, config.layers[self._entrance :])):
+            behind = config.layers[self._entrance :]
+            if not config.linear and not any(map(layers.mixes, behind)):
                 self._behind.extend(_create(config, [MIXING], seed + 8, None))
 
     def initial_state(self, size: int) -> tuple[tf.Tensor, ...]:
@@ -127,13 +129,15 @@ class Torso(keras.layers.Layer):
         following = ()
         for index, layer in enumerate(self._behind):
             if index == self._entrance:
-                features = tf.concat([_require_vectors(features), action], -1)
+                features = _join(features, action)
             if not _is_cell(layer):
                 features = layers.apply(layer, features)
                 continue
             count = _states(layer)
             features, new = remember(layer, features, state[:count])
             following, state = following + new, state[count:]
+        if self._entrance == len(self._behind):
+            features = _join(features, action)
         return _require_vectors(features), following
 
     def _encode(self, observation: Any) -> Any:
@@ -155,6 +159,11 @@ class Torso(keras.layers.Layer):
             )
         reduce = {"product": tf.reduce_prod, "sum": tf.reduce_sum}
         return reduce.get(self._join, tf.reduce_mean)(tf.stack(leaves), 0)
+
+
+def _join(features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+    """Vectors of features and actions, `[B, F + A]`."""
+    return tf.concat([_require_vectors(features), action], -1)
 
 
 MIXING = 256
