@@ -431,7 +431,7 @@ def test_actions_of_several_parts_are_learned(name):
             "objective": "clip",
             "epochs": 10,
             "minibatch_size": 256,
-            "learning_rate": 2e-3,
+            "learning_rate": 1e-3,
             "value_learning_rate": 1e-3,
         }
     else:
