@@ -30,7 +30,7 @@ class Model(keras.Sequential):
 CASES = {
     "vector": (VECTOR, [8]),
     "normalized": (VECTOR, ["layer_normalization", 8]),
-    "no layers": (VECTOR, []),
+    "only normalized": (VECTOR, ["layer_normalization"]),
     "custom": (VECTOR, [f"{__name__}:Model"]),
     "image": (IMAGE, {"convolutions": [[4, 3, 2]], "layers": [8]}),
     "declared image": (IMAGE, [CONV, "flatten", 8]),
@@ -95,7 +95,7 @@ def test_actions_are_beside_images_behind_convolutions():
     np.testing.assert_allclose(critics(seen, ACTION)[0], expected[:, 0], atol=1e-5)
 
 
-@pytest.mark.parametrize(("case", "added"), [("vector", 0), ("no layers", 1)])
+@pytest.mark.parametrize(("case", "added"), [("vector", 0), ("only normalized", 1)])
 def test_a_dense_layer_follows_the_action(case, added):
     critics, _ = make(case)
     sizes = [x.shape for x in critics.trainable_variables if x.ndim == 2]
