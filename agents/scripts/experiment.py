@@ -188,7 +188,6 @@ class Config:
 
     def __post_init__(self) -> None:
         bounds.require(self)
-
         config_.require_name(self.name, "config key 'name'")
 
     def without_memory(self, num_agents: int) -> "Config":
