@@ -1,6 +1,7 @@
-"""An agent that your own program drives: `act`, `observe`."""
+"""Agent for programs with their own loop: `act`, `observe`."""
 
 import dataclasses
+import functools
 import io
 import pathlib
 from collections.abc import Sequence
@@ -10,15 +11,20 @@ import gymnasium
 import numpy as np
 import tensorflow as tf
 
+from agents import offline
 from agents.environments import make
-from agents.scripts import configs, experiment, export
+from agents.experiments import config as experiment
+from agents.experiments import named, policy
 from agents.tools import algorithm as algorithm_
 from agents.tools import (
     calls,
     checkpoint,
     checks,
+    config_files,
+    errors,
     files,
     recordings,
+    sections,
     simulation,
     space_codec,
     spaces,
@@ -28,12 +34,12 @@ from agents.tools import leaves as leaves_
 from agents.tools import rows as rows_
 
 
-class AgentError(ValueError):
-    """Something that the caller of an agent did wrong, in one line."""
+class AgentError(errors.Mistake):
+    """Mistake of the caller of an agent, in one line."""
 
 
 class Agent:
-    """An algorithm for programs that own their environments.
+    """Algorithm for programs that own their environments.
 
         agent = Agent.create("cartpole_dqn", env.observation_space, env.action_space)
         observation, _ = env.reset()
@@ -44,19 +50,19 @@ class Agent:
             if terminated or truncated:
                 observation, _ = env.reset()
 
-    It calls the four functions of the algorithm in the order in which `simulate` does,
-    and gives the same results for the same data. Learning happens within `act`, which
-    shows what followed the last step, and within `observe` where episodes end.
+    An agent calls the four functions of the algorithm in the order of `simulate`, with
+    equal results for equal data. Learning happens in `act`, which receives the outcome
+    of the last step, and in `observe` at the end of episodes.
 
-    An agent for one environment, and calls with one index, take and return things
-    without a batch dimension; all others `[K, ...]`, a row for each of the indices, by
-    default for all.
+    An agent for one environment, and calls with one index, take and return values
+    without a batch dimension; all others `[K, ...]`, one row for each index, by default
+    for all environments.
 
     Attributes:
       algorithm: The algorithm.
-      config: What it was made of.
+      config: Config of the agent.
       num_agents: Number of environments.
-      observation_space, action_space: Of one environment.
+      observation_space, action_space: Spaces of one environment.
     """
 
     def __init__(
@@ -65,9 +71,9 @@ class Agent:
         observation_space: gymnasium.Space,
         action_space: gymnasium.Space,
     ) -> None:
-        """Make the algorithm of a config for `config.environment.num_agents` rows.
+        """Create the algorithm of a config for `config.environment.num_agents` rows.
 
-        Use `create`, which takes configs in every form.
+        Use `create` instead, which accepts configs in every form.
         """
         self.config, self.num_agents = config, config.environment.num_agents
         self.observation_space, self.action_space = observation_space, action_space
@@ -83,17 +89,19 @@ class Agent:
         self._masks = checks.MaskChecker(observation_space, action_space)
         size = self.num_agents
         self._everyone = np.arange(size, dtype=np.int32)
-        self._new = np.ones(size, bool)  # Whose next step begins an episode.
-        self._acted = np.zeros(size, bool)  # Whose step was not observed yet.
-        self._training = np.zeros(size, bool)  # Whose step is to be learned from.
-        self._pending = np.zeros(size, bool)  # Whose step was observed, not learned.
-        self._known = np.zeros(size, bool)  # Whose step has its next observation.
-        self._after = self._observation.zeros(size)  # That one, or what was acted upon.
+        self._new = np.ones(size, bool)  # Rows whose next step begins an episode.
+        self._acted = np.zeros(size, bool)  # Rows that wait for `observe`.
+        self._training = np.zeros(size, bool)  # Rows whose step is for learning.
+        self._pending = np.zeros(size, bool)  # Rows with a step to learn from.
+        self._known = np.zeros(size, bool)  # Rows with a known next observation.
+        self._after = self._observation.zeros(size)  # Known, or acted upon.
         self._facts = np.zeros([size, 3], np.float32)  # Reward, terminated, truncated.
         zeros = self._observation.zeros(size), self._action.zeros(size)
         self._before, self._done = (rows_.variables(x) for x in zeros)
         self._functions: dict[Any, Any] = {}
-        self._learn_from = tf.function(self.algorithm.learn_from, autograph=False)
+        self._update = tf.function(
+            functools.partial(offline.update, self.algorithm), autograph=False
+        )
 
     @classmethod
     def create(
@@ -104,20 +112,20 @@ class Agent:
         num_agents: int = 1,
         max_length: int | None = None,
     ) -> "Agent":
-        """Agent of any description.
+        """Create an agent from a description in any form.
 
         Args:
-          config: Name of an experiment, YAML or JSON file, mapping of one, mapping of an
-            algorithm (`{"type": "dqn", ...}`), or dataclass of either.
-          observation_space: Of one environment.
-          action_space: Of one environment.
+          config: Name of an experiment, YAML or JSON file, mapping of one, mapping of
+            an algorithm (`{"type": "dqn", ...}`), or dataclass of either.
+          observation_space: Observations of one environment.
+          action_space: Actions of one environment.
           num_agents: Number of environments.
-          max_length: Longest episode, which algorithms need that learn from whole ones;
-            by default that of the config.
+          max_length: Longest episode, required by algorithms that learn from whole
+            episodes; by default that of the config.
 
         Raises:
-          ConfigError: for a config that is none.
-          AgentError: if the algorithm cannot be made for these spaces.
+          ConfigError: if the config is wrong.
+          Mistake: if the algorithm does not fit these spaces.
         """
         config = _config(config)
         environment = dataclasses.replace(
@@ -132,12 +140,7 @@ class Agent:
                 "how long they can be; give max_length."
             )
         config = dataclasses.replace(config, environment=environment)
-        try:
-            return cls(config, observation_space, action_space)
-        except (spaces.UnsupportedSpaceError, config_.ConfigError):
-            raise
-        except ValueError as error:
-            raise AgentError(str(error)) from error
+        return cls(config, observation_space, action_space)
 
     # Interaction.
 
@@ -151,21 +154,21 @@ class Agent:
         """Choose actions.
 
         Args:
-          observation: Of the environments, in the structure of their space.
-          agent_indices: Which ones; none for all.
-          training: Explore, and learn from what follows. Otherwise the best actions are
-            chosen; `observe` then only tells where episodes end. Changed within an
-            episode, what is learned from ends there, cut off, or begins there.
-          independent: Only tell the best actions at this point of the episodes: nothing
-            is learned or remembered, and no `observe` follows.
+          observation: Observations, in the structure of their space.
+          agent_indices: Rows that act; none for all.
+          training: Whether to explore, and to learn from the outcome. Otherwise the
+            best actions are chosen; `observe` then only marks ends of episodes. A
+            change within an episode cuts the training data off, or begins it, there.
+          independent: Whether to only return the best actions at this point of the
+            episodes: without learning, memory, or a following `observe`.
 
         Returns:
           Actions in the structure of the action space.
 
         Raises:
-          AgentError: for a row that has acted already, wrong indices, structures, shapes
-            or types, values that are not finite or not of a discrete space, and masks
-            that allow no action. Everything is then as it was before.
+          AgentError: for a row that has acted already, wrong indices, structures,
+            shapes or types, values that are not finite or not in a discrete space, and
+            masks that allow no action. Then nothing has changed.
         """
         rows, single = self._rows(agent_indices)
         leaves = self._observation.batch(observation, len(rows), single)
@@ -205,20 +208,20 @@ class Agent:
         agent_indices: int | Sequence[int] | None = None,
         next_observation: Any = None,
     ) -> None:
-        """Tell what followed the actions.
+        """Report the outcome of the actions.
 
         Args:
-          reward: Numbers, one for each row.
-          terminated: Where the episode ended and there is no future.
-          truncated: Where it was cut off.
-          agent_indices: As in `act`.
-          next_observation: What is seen then. By default it is what the next `act` is
-            given; so it is needed only where episodes are cut off, since what they could
-            have reached is judged by it. Without it the last one before is used there.
+          reward: One number for each row.
+          terminated: Whether the episode ended without a future.
+          truncated: Whether the episode was cut off.
+          agent_indices: Rows that acted; none for all.
+          next_observation: Observations after the step, by default those of the next
+            `act`. Needed only where episodes are cut off, because its value estimates
+            their future. Without it, the last observation before takes its place there.
 
         Raises:
-          AgentError: for a row that has not acted, and for what `act` refuses, after
-            which everything is as it was before.
+          AgentError: for a row that has not acted, and for wrong values as in `act`.
+            Then nothing has changed.
         """
         rows, single = self._rows(agent_indices)
         if not self._acted[rows].all():
@@ -258,34 +261,34 @@ class Agent:
         self._new[rows] = True
 
     def update(self, batch: dict[str, Any] | None = None) -> dict[str, float]:
-        """Learn once, besides what `act` and `observe` learn when it is due.
+        """Learn once, in addition to the learning of `act` and `observe`.
 
         Args:
-          batch: Steps that anyone did, in the order of time, `[B, ...]` each, as from
+          batch: Steps from any source in order of time, `[B, ...]` each, as from
             `recordings.load`: `observation`, `action`, `reward`, `terminated`,
-            `truncated`, `next_observation`. Where they come from several places,
-            integers `sequence_indices` tell which steps belong together; a fragment
-            may hold ends of episodes. What follows its last step is judged by the last
-            `next_observation`, and so is a step that led elsewhere than to the one
-            behind it. Policy gradients take all as done by their present policy.
-            Statistics that observations are normalized by learn from it. By default, an
-            update on what is remembered.
+            `truncated`, `next_observation`. For steps from several places, integers
+            `sequence_indices` group them into fragments, which may contain ends of
+            episodes. The value of the last `next_observation` stands for the future of
+            a fragment, and likewise at a step whose next observation is not that of the
+            step behind it. Policy gradients treat all actions as those of their present
+            policy. Statistics for normalization learn from the batch. By default, the
+            update uses the memory.
 
         Returns:
           Metrics of this update.
 
         Raises:
-          AgentError: for a batch of other parts, structures or shapes, values that are
-            not finite, actions outside of their space or forbidden by a mask, and where
-            not enough is remembered.
+          AgentError: for a batch with other parts, structures or shapes, values that
+            are not finite, actions outside of their space or forbidden by a mask, and
+            if the memory holds too little data.
         """
         before = self.algorithm.metrics.take()
         try:
             if batch is None:
-                self.algorithm.learn_from_memory()
+                offline.learn_from_memory(self.algorithm)
             else:
                 fragments = self._fragments(batch)
-                self._learn_from(*tf.nest.map_structure(tf.constant, fragments))
+                self._update(*tf.nest.map_structure(tf.constant, fragments))
         except (NotImplementedError, ValueError) as error:
             raise AgentError(str(error)) from None
         finally:
@@ -296,18 +299,18 @@ class Agent:
     # Weights and files.
 
     def get_weights(self) -> list[np.ndarray]:
-        """Values of all that acting depends on."""
+        """Return the values of all variables that acting reads."""
         return [np.asarray(x) for x in self.algorithm.acting()]
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
-        """Assign what `get_weights` of such an agent returned.
+        """Assign the result of `get_weights` of an equal agent.
 
         Raises:
           AgentError: if they do not fit or are not finite; then none is assigned.
         """
         variables = self.algorithm.acting()
         shapes = [tuple(x.shape) for x in variables]
-        arrays = [leaves_.array(x) for x in weights]
+        arrays = [checks.array(x) for x in weights]
         given = [x.shape for x in arrays]
         if shapes != given:
             raise AgentError(f"weights must have the shapes {shapes}, got {given}.")
@@ -320,27 +323,22 @@ class Agent:
             variable.assign(value)
 
     def save(self, directory: str | pathlib.Path) -> None:
-        """Write all that `load` needs into a directory, in place of what was saved there.
+        """Write everything that `load` needs to a directory, replacing an earlier save.
 
-        Running episodes are not saved. A process that ends meanwhile leaves what was
-        saved before; other processes that save there wait.
+        Running episodes are not saved. If the process ends meanwhile, the earlier save
+        remains; other processes that save there wait.
 
         Raises:
-          AgentError: if checkpoints of something else are there, or a space of a class
-            of your own cannot be pickled.
-          WriteError: if there is no room; what was saved before stays.
+          AgentError: if the directory has checkpoints of another kind.
+          SpaceCodecError: if a space of a custom class cannot be pickled.
+          WriteError: if there is no room; the earlier save remains.
         """
         directory = pathlib.Path(directory)
         text = io.StringIO()
-        config_.dump(self.config, text)
+        config_files.dump(self.config, text)
         both = self.observation_space, self.action_space
-        try:
-            state = {
-                "config": text.getvalue(),
-                "spaces": [*map(space_codec.encode, both)],
-            }
-        except space_codec.SpaceCodecError as error:
-            raise AgentError(str(error)) from error
+        encoded = [*map(space_codec.encode, both)]
+        state = {"config": text.getvalue(), "spaces": encoded}
         directory.mkdir(parents=True, exist_ok=True)
         checkpoints = checkpoint.Checkpoints(directory / "checkpoints", keep=1)
         if checkpoints.names():
@@ -352,21 +350,21 @@ class Agent:
 
     @classmethod
     def load(cls, directory: str | pathlib.Path, allow_pickle: bool = False) -> "Agent":
-        """Agent as it was saved.
+        """Load an agent that `save` wrote.
 
-        Only load what you trust: its config may name code of yours, which is imported.
+        Only load trusted files: the config may name code, which is imported.
 
         Args:
-          directory: Given to `save`.
-          allow_pickle: Read spaces of classes that are not Gymnasium's, too.
+          directory: Directory of `save`.
+          allow_pickle: Whether to read spaces of classes other than Gymnasium's.
 
         Raises:
-          AgentError: if none was saved there, or by another version.
+          AgentError: if there is no save, or one of another version.
         """
         checkpoints = checkpoint.Checkpoints(pathlib.Path(directory) / "checkpoints")
         try:
             state = _saved(checkpoints)
-            config = _config(config_.parse(state["config"], "its config"))
+            config = _config(config_files.parse(state["config"], "its config"))
             found = [space_codec.decode(x, allow_pickle) for x in state["spaces"]]
             agent = cls(config, *found)
             checkpoints.restore(agent.algorithm.persistent())
@@ -380,25 +378,25 @@ class Agent:
         """Write the policy so that it runs without this package; see `agents export`.
 
         Args:
-          directory: New or empty.
+          directory: New or empty directory.
           kind: `saved_model`, `onnx` or `litert`.
 
         Raises:
-          RunError: if that is not possible.
+          RunError: if the policy cannot be exported.
         """
-        policy = export.Policy(
+        exported = policy.Policy(
             self.algorithm, self.observation_space, self.action_space
         )
         facts = {"algorithm": self.config.algorithm.type, "config": self.config.name}
-        policy.write(directory, kind, facts)
+        exported.write(directory, kind, facts)
 
-    # Inside.
+    # Internals.
 
     def _rows(self, indices: Any) -> tuple[np.ndarray, bool]:
-        """Rows int32 `[K]`, and whether there is no batch dimension."""
+        """Return rows int32 `[K]`, and whether there is no batch dimension."""
         if indices is None:
             return self._everyone, self.num_agents == 1
-        rows = np.atleast_1d(leaves_.array(indices))
+        rows = np.atleast_1d(checks.array(indices))
         valid = rows.ndim == 1 and len(rows) and np.issubdtype(rows.dtype, np.integer)
         if not valid or not ((rows >= 0) & (rows < self.num_agents)).all():
             raise AgentError(
@@ -409,7 +407,7 @@ class Agent:
         return rows.astype(np.int32), np.ndim(indices) == 0
 
     def _fragments(self, batch: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
-        """Checked fragments `[F, T, ...]` of a batch, and their valid steps."""
+        """Check a batch; return fragments `[F, T, ...]`, and their valid steps."""
         optional = "sequence_indices"
         wanted, given = recordings.NAMES, set(batch)
         if given - {optional} != set(wanted):
@@ -421,7 +419,7 @@ class Agent:
         if not rows:
             raise AgentError("a batch needs at least one step.")
         steps = {
-            part.name: part.pack(part.batch(batch[part.name], rows, single=False))
+            part.name: part.unflatten(part.batch(batch[part.name], rows, single=False))
             for part in (self._observation, self._action, self._following)
         }
         for name, dtype in recordings.FLAGS.items():
@@ -452,7 +450,7 @@ class Agent:
             )
 
     def _is_next(self, rows: np.ndarray, leaves: list[np.ndarray]) -> bool:
-        """Whether the observed steps of rows led to these observations."""
+        """Return whether the observed steps of rows led to these observations."""
         known = self._known[rows]
         if not known.any():
             return True
@@ -460,9 +458,9 @@ class Agent:
         return all(np.array_equal(x[rows][known], y[known]) for x, y in pairs)
 
     def _learn_of(self, rows: np.ndarray, leaves: list | None = None) -> None:
-        """Let the algorithm learn of the observed steps of rows.
+        """Let the algorithm learn from the observed steps of rows.
 
-        They led to the given observations, where no others are known.
+        The given observations complete those that are unknown so far.
         """
         self._pending[rows] = False
         after = [x[rows] for x in self._after]
@@ -473,7 +471,7 @@ class Agent:
         self._call(self._learn, rows, self._facts[rows], after)
 
     def _call(self, function: Any, rows: np.ndarray, given: np.ndarray, leaves: list):
-        """Results of one of the functions below, traced once, as arrays.
+        """Call one of the functions below, traced once, and return arrays.
 
         A concrete function is called several times faster than a `tf.function`, which
         looks for the right one.
@@ -501,7 +499,7 @@ class Agent:
         return [x.numpy() for x in result]
 
     def _learn(self, rows, facts, *after) -> list[tf.Tensor]:
-        """Learn of steps with these facts `[K, 3]` that led to these observations."""
+        """Learn from steps with facts `[K, 3]` that led to these observations."""
         reward, terminated, truncated = tf.unstack(facts, axis=1)
         terminated, truncated = terminated > 0, truncated > 0
         self._experience(rows, reward, terminated, truncated, after)
@@ -517,28 +515,28 @@ class Agent:
         return self._perform(rows, leaves, training=True)
 
     def _learn_and_act(self, rows, facts, *leaves) -> list[tf.Tensor]:
-        """Learn of steps, and act where they led to, in episodes that go on."""
+        """Learn from steps in running episodes, and act on their next observations."""
         over = tf.zeros_like(rows, tf.bool)
         self._experience(rows, facts[:, 0], over, over, leaves)
         return self._perform(rows, leaves, training=True)
 
     def _experience(self, rows, reward, terminated, truncated, after) -> None:
-        """Tell the algorithm what followed the actions that are kept."""
+        """Tell the algorithm the outcome of the stored actions."""
         calls.call(
             self.algorithm,
             "experience",
             rows,
-            self._observation.pack(rows_.gather(self._before, rows)),
-            self._action.pack(rows_.gather(self._done, rows)),
+            self._observation.unflatten(rows_.gather(self._before, rows)),
+            self._action.unflatten(rows_.gather(self._done, rows)),
             reward,
             terminated,
             truncated,
-            self._observation.pack(list(after)),
+            self._observation.unflatten(list(after)),
         )
 
     def _perform(self, rows, leaves, training) -> list[tf.Tensor]:
-        """Actions, which are kept for `experience` in training."""
-        observation = self._observation.pack(list(leaves))
+        """Choose actions; in training, store them for `experience`."""
+        observation = self._observation.unflatten(list(leaves))
         action = calls.perform(
             self.algorithm, rows, observation, training, self.action_space
         )
@@ -550,26 +548,26 @@ class Agent:
         return action
 
     def _look_at(self, rows, new, *leaves) -> list[tf.Tensor]:
-        """Best actions, which nothing remembers."""
+        """Choose the best actions without changing any state."""
         running = self.algorithm.running_state(rows)
 
         initial = self.algorithm.initial_state(tf.size(rows))
         state = rows_.choose(new, initial, running)
-        observation = self._observation.pack(list(leaves))
+        observation = self._observation.unflatten(list(leaves))
         return spaces.flatten(self.algorithm.decide(observation, state)[0])
 
 
 def _config(source: Any) -> experiment.Config:
-    """Config of whatever describes one."""
+    """Convert any description of a config to a config."""
     if isinstance(source, experiment.Config):
         return source
     if isinstance(source, str | pathlib.Path):
         source = str(source)
         if not source.endswith((".yaml", ".yml", ".json")):
-            return configs.load(source)
-        source = config_.load(source)
+            return named.load(source)
+        source = config_files.load(source)
     if dataclasses.is_dataclass(source):
-        source = config_.to_dict(source)
+        source = sections.to_dict(source)
     if not isinstance(source, dict):
         raise config_.ConfigError(
             "a config is the name of an experiment, a file, a mapping or a dataclass, "
@@ -583,11 +581,8 @@ def _config(source: Any) -> experiment.Config:
 
 
 def _saved(checkpoints: checkpoint.Checkpoints) -> dict[str, Any]:
-    """State that `Agent.save` has written; raises AgentError for any other."""
-    try:
-        state = checkpoints.state()
-    except checkpoint.CheckpointError as error:
-        raise AgentError(str(error)) from error
+    """Return the state that `Agent.save` has written; raise AgentError for others."""
+    state = checkpoints.state()
     if state.keys() != {"config", "spaces"}:
         raise AgentError(f"{checkpoints.directory} is not that of an agent.")
     return state

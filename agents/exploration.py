@@ -1,8 +1,8 @@
-"""Exploration of algorithms that learn off-policy: noise on actions or parameters.
+"""Exploration in off-policy algorithms: noise on actions or parameters.
 
-`Algorithm.begin_episodes` calls `exploration.begin(rows)`, and `perform` calls
-`exploration(rows, action, steps, generator)` where it is training. It is up to the
-algorithm that evaluation does not explore: what is called here always explores.
+`Algorithm.begin_episodes` calls `exploration.begin(rows)`, and `explore` calls
+`exploration(rows, action, steps, generator)`. The algorithm must ensure that evaluation
+does not explore: the functions here always explore.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,26 +12,26 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import schedules, simulation
+from agents.tools import conditional, schedules
 
 Rate = float | schedules.Schedule | Sequence[float]
 """Number, schedule, or one number for each row."""
 
 
 class Exploration(tf.Module):
-    """Replaces the actions that an algorithm thinks best.
+    """Base of functions that replace the best actions of an algorithm.
 
-    All randomness comes from the generator. What belongs to running episodes is not in
+    All randomness comes from the generator. State of running episodes is not in
     checkpoints.
 
     Attributes:
-      persistent: What is.
+      persistent: Variables for checkpoints.
     """
 
     persistent: dict[str, tf.Variable] = {}
 
     def begin(self, rows: tf.Tensor) -> None:
-        """Forget the past of these rows, int32 `[K]`."""
+        """Reset the state of these rows, int32 `[K]`."""
 
     def __call__(
         self,
@@ -40,11 +40,11 @@ class Exploration(tf.Module):
         steps: tf.Tensor,
         generator: tf.random.Generator,
     ) -> tf.Tensor:
-        """Actions to perform instead.
+        """Return actions to perform instead.
 
         Args:
           rows: Rows that act, int32 `[K]`.
-          action: What they would do, `[K, ...]`.
+          action: Best actions, `[K, ...]`.
           steps: `schedules.Time`, or environment steps so far, int64.
           generator: Source of randomness.
         """
@@ -52,7 +52,7 @@ class Exploration(tf.Module):
 
 
 class Gaussian(Exploration):
-    """Adds independent normal noise to actions `[K, size]` in [-1, 1], and clips them.
+    """Independent normal noise on actions `[K, size]` in [-1, 1], clipped.
 
     Fujimoto et al. (2018), "Addressing Function Approximation Error in Actor-Critic
     Methods", where the standard deviation is 0.1.
@@ -69,12 +69,12 @@ class Gaussian(Exploration):
 
 
 class OrnsteinUhlenbeck(Exploration):
-    """Adds noise with inertia to actions `[K, size]` in [-1, 1], and clips them.
+    """Noise with inertia on actions `[K, size]` in [-1, 1], clipped.
 
-    Each row has a process of its own, zero before its episode begins, that moves by
-    `x += -theta x dt + std sqrt(dt) N(0, 1)` before every action. Over long episodes
-    its variance is `std^2 / (theta (2 - theta dt))`, and steps that are k apart
-    correlate by `(1 - theta dt)^k`.
+    Each row has its own process, zero before its episode begins, which moves by `x +=
+    -theta x dt + std sqrt(dt) N(0, 1)` before every action. Over long episodes its
+    variance is `std^2 / (theta (2 - theta dt))`, and steps at a distance of k have
+    correlation `(1 - theta dt)^k`.
 
     Uhlenbeck and Ornstein (1930), "On the Theory of the Brownian Motion"; Lillicrap et
     al. (2016), "Continuous Control with Deep Reinforcement Learning", where std is 0.2.
@@ -93,7 +93,7 @@ class OrnsteinUhlenbeck(Exploration):
         self._state = tf.Variable(tf.zeros([rows, size]), trainable=False)
 
     def begin(self, rows: tf.Tensor) -> None:
-        """Let the processes of these rows, int32 `[K]`, begin at zero."""
+        """Reset the processes of these rows, int32 `[K]`, to zero."""
         zeros = tf.zeros([tf.size(rows), self._state.shape[1]])
         self._state.scatter_nd_update(rows[:, None], zeros)
 
@@ -106,29 +106,29 @@ class OrnsteinUhlenbeck(Exploration):
 
 
 class EpsilonGreedy(Exploration):
-    """Replaces the whole action of a row by a uniform one with probability epsilon.
+    """Random actions with probability epsilon, in place of whole actions.
 
-    Actions count from zero: `[K, D]`, or `[K]` for one size. Dimensions are drawn
-    independently of each other, but all or none of them.
+    Actions count from zero: `[K, D]`, or `[K]` for one size. All dimensions of a row
+    are drawn together, independently of each other, or none.
 
     Mnih et al. (2015), "Human-Level Control through Deep Reinforcement Learning".
     """
 
     def __init__(self, sizes: Sequence[int], rows: int, epsilon: Rate) -> None:
-        """Sizes are the numbers of values to choose from, see `spaces.choices`."""
+        """Create it for `sizes`, the numbers of choices, see `spaces.choices`."""
         super().__init__()
         self._sizes = tuple(sizes)
         self._epsilon = _Rate("epsilon", epsilon, rows, maximum=1.0)
 
     def __call__(self, rows, action, steps, generator, mask=None) -> tf.Tensor:
-        """As in `Exploration`; at least one value must be allowed per dimension.
+        """Return actions; at least one value must be allowed per dimension.
 
         Args:
           rows: Rows that act, int32 `[K]`.
-          action: What they would do, `[K]` or `[K, D]`.
+          action: Best actions, `[K]` or `[K, D]`.
           steps: `schedules.Time`, or environment steps so far, int64.
           generator: Source of randomness.
-          mask: Which values are allowed, bool `[K, sum of sizes]`; by default all.
+          mask: Allowed values, bool `[K, sum of sizes]`; all by default.
         """
         chance = generator.uniform([tf.size(rows), 1 + len(self._sizes)])
         explore = chance[:, :1] < self._epsilon(rows, steps)
@@ -137,7 +137,7 @@ class EpsilonGreedy(Exploration):
         return tf.reshape(chosen, tf.shape(action))
 
     def _choose(self, chance: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-        """Allowed values `[K, D]` from numbers `[K, D]`, uniform in [0, 1)."""
+        """Choose allowed values `[K, D]` by numbers `[K, D]`, uniform in [0, 1)."""
         if mask is None:
             return tf.cast(chance * tf.constant(self._sizes, tf.float32), tf.int64)
         columns = []
@@ -149,22 +149,22 @@ class EpsilonGreedy(Exploration):
 
 
 def ladder(num_agents: int, base: float = 0.4, alpha: float = 7.0) -> np.ndarray:
-    """Epsilons `base^(1 + alpha i / (N - 1))` of the agents i = 0 ... N - 1.
+    """Compute epsilons `base^(1 + alpha i / (N - 1))` of agents i = 0 ... N - 1.
 
-    A single agent is the first. Horgan et al. (2018), "Distributed Prioritized
-    Experience Replay".
+    A single agent gets the first epsilon. Horgan et al. (2018), "Distributed
+    Prioritized Experience Replay".
     """
     fraction = np.arange(num_agents) / max(num_agents - 1, 1)
     return base ** (1.0 + alpha * fraction)
 
 
 class ParameterNoise(Exploration):
-    """Acts by a network with noise on its parameters, another one for each row.
+    """Actions by a network with noise on its parameters, separate for each row.
 
     A row draws normal noise when its episode begins and keeps it until the next one.
-    Its standard deviation, the same for all, adapts at every step: it falls by the
-    factor where actions are farther from those without noise than `std`, by their root
-    mean square, and else rises.
+    Its standard deviation, common to all rows, adapts at every step: it falls by the
+    factor if the root mean square distance to actions without noise exceeds `std`, and
+    otherwise rises.
 
     Plappert et al. (2018), "Parameter Space Noise for Exploration", section 3.
     """
@@ -177,14 +177,14 @@ class ParameterNoise(Exploration):
         std: Rate,
         factor: float = 1.01,
     ) -> None:
-        """Begin with a standard deviation of the parameters of 0.1.
+        """Start with a standard deviation of the parameters of 0.1.
 
         Args:
-          network: Actions `[K, size]` for observations `[K, ...]`, built.
-          variables: Its parameters that get noise.
+          network: Function from observations `[K, ...]` to actions `[K, size]`, built.
+          variables: Parameters of the network that get noise.
           rows: Number of rows.
-          std: Deviation of actions that is aimed at.
-          factor: By which that of parameters changes.
+          std: Target of the deviation of actions.
+          factor: Factor of changes of the deviation of parameters.
         """
         super().__init__()
         if factor <= 1:
@@ -204,7 +204,7 @@ class ParameterNoise(Exploration):
         self._new.scatter_nd_update(rows[:, None], tf.ones_like(rows, tf.bool))
 
     def __call__(self, rows, action, steps, generator, observation) -> tf.Tensor:
-        """As in `Exploration`; what the rows see is `observation`, `[K, ...]`."""
+        """Return noisy actions for observations `[K, ...]`; see `Exploration`."""
 
         def draw(rows):
             for variable in self._noise:
@@ -213,7 +213,7 @@ class ParameterNoise(Exploration):
                 variable.scatter_update(tf.IndexedSlices(noise, rows))
             self._new.scatter_nd_update(rows[:, None], tf.zeros_like(rows, tf.bool))
 
-        simulation.for_rows(draw, rows, tf.gather(self._new, rows))
+        conditional.for_rows(draw, rows, tf.gather(self._new, rows))
         noise = [tf.gather(variable, rows) for variable in self._noise]
         noisy = tf.vectorized_map(self._act, (observation, noise))
         distance = tf.sqrt(tf.reduce_mean((noisy - action) ** 2))
@@ -223,7 +223,7 @@ class ParameterNoise(Exploration):
         return noisy
 
     def _act(self, inputs: tuple[Any, list[tf.Tensor]]) -> tf.Tensor:
-        """Action `[size]` of one row."""
+        """Compute the action `[size]` of one row."""
         observation, noise = inputs
         observation = tf.nest.map_structure(lambda x: x[None], observation)
         parameters = zip(self._variables, noise, strict=True)
@@ -253,6 +253,6 @@ class _Rate:
             raise ValueError(f"{name} must be from 0 to {maximum}, got {rate}.")
 
     def __call__(self, rows: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-        """Values `[K, 1]`."""
+        """Return values `[K, 1]`."""
         value = schedules.value(self._rate, steps)
         return tf.gather(tf.broadcast_to(value, [self._rows]), rows)[:, None]

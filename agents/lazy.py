@@ -1,4 +1,4 @@
-"""Packages whose modules are imported when they are first used (PEP 562).
+"""Packages whose modules are imported at their first use (PEP 562).
 
 `import agents` and everything a worker process imports stay free of TensorFlow,
 because a package's `__init__` names its exports without importing them.
@@ -14,15 +14,15 @@ from typing import Any
 def attach(
     package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make the exports and all submodules of a package lazy attributes of it.
+    """Create lazy attributes of a package for its exports and all submodules.
 
     Use as `__getattr__, __dir__, __all__ = lazy.attach(__name__, {...})`.
 
     Args:
       package: Full name of the package.
-      names: Exported attribute to the module that defines it, relative to the
-        package. An export must not be called like a module of the package, since
-        importing that module would replace it.
+      names: Map from exported attributes to their modules, relative to the package. No
+        export may have the name of a module of the package, because importing that
+        module would replace it.
 
     Returns:
       The functions `__getattr__` and `__dir__`, and the list `__all__`.
@@ -46,7 +46,7 @@ def attach(
 
 
 def _submodule(package: str, name: str) -> Any:
-    """Import a submodule, or raise as a missing attribute does."""
+    """Import a submodule, or raise AttributeError."""
     path = f"{package}.{name}"
     missing = f"module {package!r} has no attribute {name!r}"
     if name.startswith("__"):
@@ -54,6 +54,6 @@ def _submodule(package: str, name: str) -> Any:
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
-        if error.name != path:  # The module is there, but something it needs is not.
+        if error.name != path:  # A missing dependency.
             raise
         raise AttributeError(missing) from None

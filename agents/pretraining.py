@@ -1,4 +1,4 @@
-"""What an agent can learn from recordings before it acts: imitation, a filled memory.
+"""Learning from recordings before acting: imitation, and a filled memory.
 
 recorder = recordings.Recorder(env.observation_space, env.action_space)
 ...                                     # recorder.record(...) after every step
@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from agents import offline
 from agents.tools import recordings
 
 
@@ -25,19 +26,19 @@ def imitate(
     learning_rate: float = 1e-3,
     seed: int = 0,
 ) -> np.ndarray:
-    """Behavioural cloning: let the policy choose what was recorded.
+    """Train the policy to choose the recorded actions, by behavioural cloning.
 
-    Statistics that observations are normalized by learn from the recording before.
-    Recurrent policies are trained through pieces of `chunk_length` or `unroll_length`
-    steps, before which nothing is known.
+    Statistics for normalization learn from the recording first. Recurrent policies are
+    trained on pieces of `chunk_length` or `unroll_length` steps, each from the initial
+    state.
 
     Args:
-      agent: Whose policy learns.
+      agent: Agent with the policy to train.
       recording: File that a `Recorder` wrote.
-      updates: Steps of Adam.
-      batch_size: Recorded steps of each, or pieces.
-      learning_rate: Of Adam.
-      seed: Of the choice of batches.
+      updates: Number of Adam steps.
+      batch_size: Recorded steps, or pieces, per update.
+      learning_rate: Learning rate of Adam.
+      seed: Seed of the choice of batches.
 
     Returns:
       Losses `[updates]`: mean negative log-probabilities of the recorded actions, for
@@ -45,7 +46,7 @@ def imitate(
 
     Raises:
       RecordingError: if it does not fit, or is too short.
-      NotImplementedError: for algorithms without a policy, which `fill` is for.
+      NotImplementedError: for algorithms without a policy; use `fill`.
     """
     algorithm = agent.algorithm
     data = _read(agent, recording)
@@ -60,7 +61,7 @@ def imitate(
         )
     begin = tf.nest.map_structure(lambda x: x[:, :length], data)
     begin = _take(_pieces(_seen(agent, begin), length), np.arange(1))
-    _, variables = algorithm.imitation(begin)  # Raises before statistics learn.
+    _, variables = offline.imitation(algorithm, begin)  # Before learning.
     data = _seen(agent, data, learn=True)
     everything = tf.nest.map_structure(tf.constant, data["observation"])
     algorithm.observations.update(everything, tf.ones([1, steps], tf.bool))
@@ -71,7 +72,7 @@ def imitate(
     @tf.function(autograph=False, reduce_retracing=True)
     def step(items):
         with tf.GradientTape() as tape:
-            loss, _ = algorithm.imitation(items)
+            loss, _ = offline.imitation(algorithm, items)
         gradients = tape.gradient(loss, [x.value for x in variables])
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return loss
@@ -83,11 +84,11 @@ def imitate(
 
 
 def fill(agent: Any, recording: str | pathlib.Path) -> int:
-    """Put a recording into the replay memory of an agent, which must not be acting.
+    """Add a recording to the replay memory of an agent, which must not be acting.
 
-    Only statistics that observations are normalized by learn from it yet, and it does
-    not count as steps. Stages of `preprocessing` learn from all of it before the memory
-    is given what they make of it.
+    Only statistics for normalization learn from it, and it does not count as steps.
+    Stages of `preprocessing` learn from the whole recording before they preprocess it
+    for the memory.
 
     Returns:
       Number of transitions.
@@ -134,7 +135,7 @@ def fill(agent: Any, recording: str | pathlib.Path) -> int:
 
 
 def _read(agent: Any, recording: str | pathlib.Path) -> dict[str, Any]:
-    """Recording as one fragment `[1, T, ...]`, and which steps are the `first` ones."""
+    """Load a recording as one fragment `[1, T, ...]`, and mark its `first` steps."""
     data = recordings.load(recording, agent.observation_space, agent.action_space)
     steps = len(data["reward"])
     if not steps:
@@ -146,7 +147,7 @@ def _read(agent: Any, recording: str | pathlib.Path) -> dict[str, Any]:
 
 
 def _seen(agent: Any, data: dict[str, Any], learn: bool = False) -> dict[str, Any]:
-    """Recording as the algorithm sees it, once statistics learned from it or not."""
+    """Preprocess a recording, optionally after statistics have learned from it."""
     preprocessing = getattr(agent.algorithm, "preprocessing", None)
     if preprocessing is None:
         return data
@@ -162,7 +163,7 @@ def _seen(agent: Any, data: dict[str, Any], learn: bool = False) -> dict[str, An
 
 
 def _pieces(data: dict[str, Any], length: int) -> dict[str, Any]:
-    """Pieces `[B, length, ...]` of a recording, of what imitation needs."""
+    """Cut the inputs of imitation into pieces `[B, length, ...]`."""
 
     def cut(x):
         count = x.shape[1] // length

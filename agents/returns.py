@@ -1,22 +1,24 @@
 """Returns and advantages: pure functions of float32 tensors `[B, T]`.
 
-`B` rows, `T` steps. `done` marks the last step of an episode; nothing crosses it, so
-a row may hold several episodes. `next_value` is the value of the observation after
-the step: of the true last observation where the episode was truncated, zero where it
-terminated, which `next_values` arranges.
+There are `B` rows and `T` steps. `done` marks the last step of an episode; no sum
+crosses it, so a row may contain several episodes. `next_value` is the value of the
+observation after the step: the true last one if the episode was truncated, zero if it
+terminated; see `next_values`. Tensors of different shapes would broadcast to plausible
+numbers, so all must have one shape; a ValueError names those that do not.
 """
 
 import tensorflow as tf
 
 
 def next_values(value: tf.Tensor, done: tf.Tensor, bootstrap: tf.Tensor) -> tf.Tensor:
-    """Value after every step, `[B, T]`: the one that follows, or the bootstrap.
+    """Return the value after every step, `[B, T]`: the next one or the bootstrap.
 
     Args:
       value: Values of the observations before the steps.
-      done: Steps after which the row does not go on, bool: ends of episodes and of data.
+      done: Steps that end an episode or the data of a row, bool.
       bootstrap: Value of the observation after those steps; zero if terminated.
     """
+    require_same_shape(2, value=value, done=done, bootstrap=bootstrap)
     following = tf.concat([value[:, 1:], tf.zeros_like(value[:, :1])], 1)
     return tf.where(done, bootstrap, following)
 
@@ -28,20 +30,21 @@ def n_step(
     discount: float,
     steps: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Sums of so many rewards, or up to the next end; Sutton (1988).
+    """Sum up to n rewards of an episode; Sutton (1988).
 
     Args:
       reward: Rewards `[B, T]`.
-      terminated: Steps after which nothing is worth anything.
-      done: Those and all others after which the row does not go on; the last one of a
-        row is one.
-      discount: Of later rewards.
-      steps: Rewards that are summed up.
+      terminated: Steps that terminate an episode.
+      done: Steps that end an episode or the data of a row, terminated or not; the last
+        step of a row must be one.
+      discount: Discount of later rewards, per step.
+      steps: Number n of rewards to sum up.
 
     Returns:
-      Discounted sums `[B, T]`; discounts of the value of what follows, zero where that
-      is nothing; and the steps int32 that it follows.
+      Discounted sums `[B, T]`; discounts of the value after them, zero where the
+      episode terminated; and the index of the last included step, int32.
     """
+    require_same_shape(2, reward=reward, terminated=terminated, done=done)
     start = tf.zeros_like(reward, tf.int32) + tf.range(tf.shape(reward)[1])
     last, total = start, reward
     for ahead in range(1, steps):
@@ -57,7 +60,8 @@ def n_step(
 def running(
     reward: tf.Tensor, first: tf.Tensor, discount: float | tf.Tensor
 ) -> tf.Tensor:
-    """Discounted sums `[B, T]` of the rewards up to each step, from `first` ones on."""
+    """Compute discounted sums `[B, T]` of the rewards from the `first` step on."""
+    require_same_shape(2, reward=reward, first=first)
     decay = tf.where(first, 0.0, tf.cast(discount, reward.dtype))
     backward = _accumulate(reward[:, ::-1], decay[:, ::-1])
     return backward[:, ::-1]
@@ -70,11 +74,12 @@ def lambda_return(
     discount: float | tf.Tensor,
     lambda_: float | tf.Tensor,
 ) -> tf.Tensor:
-    """TD(lambda) return `[B, T]`; Sutton and Barto (2018), equation 12.20.
+    """Compute TD(lambda) returns `[B, T]`; Sutton and Barto (2018), equation 12.20.
 
     `lambda_=1` gives the discounted (Monte-Carlo) return, bootstrapped where the data
     ends without termination, and `lambda_=0` the one-step target.
     """
+    require_same_shape(2, reward=reward, next_value=next_value, done=done)
     decay = tf.where(done, 0.0, tf.cast(discount * lambda_, reward.dtype))
     carried = tf.where(done, 1.0, tf.cast(1.0 - lambda_, reward.dtype))
     return _accumulate(reward + discount * carried * next_value, decay)
@@ -88,7 +93,9 @@ def advantage(
     discount: float | tf.Tensor,
     lambda_: float | tf.Tensor,
 ) -> tf.Tensor:
-    """Generalized advantage estimate `[B, T]`; Schulman et al. (2016), equation 16."""
+    """Estimate generalized advantages `[B, T]`; Schulman et al. (2016), equation 16."""
+    values = {"value": value, "next_value": next_value}
+    require_same_shape(2, reward=reward, done=done, **values)
     error = reward + discount * next_value - value
     decay = tf.where(done, 0.0, tf.cast(discount * lambda_, reward.dtype))
     return _accumulate(error, decay)
@@ -106,23 +113,25 @@ def vtrace(
     rho_pg: float = 1.0,
     lambda_: float = 1.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """V-trace targets of values, and advantages of actions, `[B, T]`, without gradient.
+    """Compute V-trace value targets and advantages, `[B, T]`, without gradient.
 
     Espeholt et al. (2018), "IMPALA: Scalable Distributed Deep-RL with Importance
     Weighted Actor-Learner Architectures", equation 1, remark 2 and section 4.2.
 
     Args:
-      log_ratio: Log-probabilities of what was done by the policy that learns, less
-        those by the policy that acted.
-      reward, value, next_value: As for `advantage`.
+      log_ratio: Log-probabilities of the actions by the learning policy minus those by
+        the acting policy.
+      reward, value, next_value: See `advantage`.
       done: Ends of episodes and of data.
-      discount: Of future rewards.
-      rho_bar: Largest weight of a temporal difference; it decides to the values of
-        which policy the targets converge.
-      c_bar: Largest weight of what follows; it decides how quickly.
+      discount: Discount of future rewards, per step.
+      rho_bar: Largest weight of a temporal difference; determines the policy to whose
+        values the targets converge.
+      c_bar: Largest weight of later differences; determines the speed.
       rho_pg: Largest weight of an advantage.
-      lambda_: Factor of the weights of what follows.
+      lambda_: Factor of the weights of later differences.
     """
+    values = {"value": value, "next_value": next_value}
+    require_same_shape(2, log_ratio=log_ratio, reward=reward, done=done, **values)
     ratio = tf.exp(log_ratio)
     error = tf.minimum(rho_bar, ratio) * (reward + discount * next_value - value)
     decay = tf.where(done, 0.0, discount * lambda_ * tf.minimum(c_bar, ratio))
@@ -131,6 +140,20 @@ def vtrace(
     gain = reward + discount * next_target - value
     advantage = tf.minimum(rho_pg, ratio) * gain
     return tf.stop_gradient(target), tf.stop_gradient(advantage)
+
+
+def require_same_shape(rank: int | None = None, **tensors: tf.Tensor) -> None:
+    """Raise ValueError unless tensors have one shape, and the rank if given.
+
+    Dimensions that are unknown during tracing match any size.
+    """
+    common = tf.TensorShape([None] * rank if rank is not None else None)
+    for tensor in tensors.values():
+        if not common.is_compatible_with(tensor.shape):
+            found = ", ".join(f"{name} {x.shape}" for name, x in tensors.items())
+            form = "one shape" if rank is None else f"one shape of {rank} dimensions"
+            raise ValueError(f"expected tensors of {form}, got {found}.")
+        common = common.merge_with(tensor.shape)
 
 
 def _accumulate(value: tf.Tensor, decay: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""The loop around an agent and its environments, for those who do not write it."""
+"""Loop of an agent and its environments, for programs without their own loop."""
 
 import contextlib
 import dataclasses
@@ -14,25 +14,26 @@ import numpy as np
 import tensorflow as tf
 
 from agents import agent as agent_
+from agents import environments
 from agents.environments import make
-from agents.scripts import display
+from agents.experiments import display
 from agents.tools import batch_env, loop, spaces
 
 WINDOW = 100
-"""Episodes of which `mean_return` is the mean."""
+"""Number of episodes in `mean_return`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What happened in one call of `Runner.run`.
+    """Outcome of one call of `Runner.run`.
 
     Attributes:
-      episode_returns: Of the episodes that ended, in the order of their ends.
-      episode_lengths: Their steps.
+      episode_returns: Returns of finished episodes, in the order of their ends.
+      episode_lengths: Numbers of steps of these episodes.
       evaluation_returns: Mean returns of the evaluations.
-      evaluation_steps: Value of `Runner.steps` at each of them.
-      steps: Environment steps, of all rows together.
-      seconds: Wall time, evaluations included.
+      evaluation_steps: Value of `Runner.steps` at each evaluation.
+      steps: Environment steps of all rows together.
+      seconds: Wall time including evaluations.
     """
 
     episode_returns: list[float]
@@ -44,21 +45,21 @@ class Result:
 
 
 class Runner:
-    """Lets an agent learn in environments, episode after episode.
+    """Loop that trains an agent in environments, episode after episode.
 
         with agents.Runner(agent, "CartPole-v1") as runner:
             result = runner.run(num_episodes=200)
 
-    Rows that end are reset and go on by themselves. The agent is told of the true last
-    observation of every step. Further calls of `run` go on with the running episodes,
-    so nothing else may use the agent's `act` and `observe` in between.
+    Finished rows are reset automatically. The agent gets the true last observation of
+    every step. Further calls of `run` continue the running episodes, so nothing else
+    may call the agent's `act` and `observe` in between.
 
     Attributes:
       agent: The agent.
-      episode_returns: Of all episodes that ended, floats.
-      episode_lengths: Their steps.
+      episode_returns: Returns of all finished episodes, floats.
+      episode_lengths: Numbers of steps of these episodes.
       evaluation_returns: Mean returns of the evaluations within `run`.
-      evaluation_steps: Value of `steps` at each of them.
+      evaluation_steps: Value of `steps` at each evaluation.
       steps: Environment steps so far, of all rows together.
     """
 
@@ -70,20 +71,20 @@ class Runner:
         evaluation_environment: str | Callable | gymnasium.Env | None = None,
         seed: int | None = None,
     ) -> None:
-        """Make or take one environment for each row of the agent.
+        """Create or take one environment for each row of the agent.
 
         Args:
-          agent: Whose running episodes are abandoned.
-          environment: Registered id, function that makes an environment, environment,
-            or list of them.
-          max_episode_steps: Where episodes are truncated; none for the limit of the id.
-          evaluation_environment: What `evaluate` uses; by default another one of the id
-            or function.
-          seed: Of the first episodes; none for what the environments choose.
+          agent: Agent to train; its running episodes are abandoned.
+          environment: Registered id, function that returns an environment, environment,
+            or list of environments.
+          max_episode_steps: Steps to truncate episodes after; none for the id's limit.
+          evaluation_environment: Environment of `evaluate`; by default another one of
+            the id or function.
+          seed: Seed of the first episodes; none for random ones.
 
         Raises:
-          AgentError: for anything else, or another number of them.
-          ValueError: if they differ in their spaces.
+          AgentError: for other types, or a wrong number of environments.
+          ValueError: if the spaces of the environments differ.
         """
         self.agent = agent
         self.episode_returns: list[float] = []
@@ -112,12 +113,12 @@ class Runner:
 
     @property
     def episodes(self) -> int:
-        """Number of episodes that ended."""
+        """Number of finished episodes."""
         return len(self.episode_returns)
 
     @property
     def mean_return(self) -> float:
-        """Mean of the last 100 returns, of all if there are fewer; without any nan."""
+        """Mean of the last 100 returns, or of all if fewer; nan without any."""
         returns = self.episode_returns[-WINDOW:]
         return float(np.mean(returns)) if returns else float("nan")
 
@@ -128,7 +129,7 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """Abandon the running episodes, and close the environments made here."""
+        """Abandon the running episodes, and close the environments created here."""
         self._abandon()
         self._close.close()
 
@@ -142,22 +143,22 @@ class Runner:
         save_best: str | pathlib.Path | None = None,
         progress: bool = True,
     ) -> Result:
-        """Train until the first limit is reached, or Ctrl-C pressed; twice: at once.
+        """Train until the first limit or Ctrl-C; a second Ctrl-C interrupts at once.
 
         Args:
-          num_episodes: Episodes to finish; those that end in the same step count too.
+          num_episodes: Episodes to finish; all those of the last step count.
           num_steps: Environment steps, rounded up to a multiple of the rows.
-          callback: Called with this runner after every episode; if it returns something
-            false, not None, the run ends after this step.
+          callback: Called with this runner after every episode; a false result other
+            than None ends the run after this step.
           evaluate_every: Environment steps between evaluations; none for no evaluation.
-          evaluation_episodes: Episodes of each.
-          save_best: Directory where the agent is saved when the mean return of an
-            evaluation is the best so far; without evaluations that of the last 100
-            episodes, when there are as many.
-          progress: Show a progress bar, if the output is a terminal.
+          evaluation_episodes: Episodes per evaluation.
+          save_best: Directory to save the agent to whenever the mean return of an
+            evaluation is the best so far; without evaluations, the mean over the last
+            100 episodes counts.
+          progress: Whether to show a progress bar, on terminals only.
 
         Raises:
-          AgentError: without a limit, or if something else asked for is impossible.
+          AgentError: without a limit, or for impossible arguments.
         """
         self._require(num_episodes, num_steps, evaluate_every, save_best)
         before = self.episodes, len(self.evaluation_returns), self.steps
@@ -184,13 +185,13 @@ class Runner:
         )
 
     def evaluate(self, num_episodes: int = 10) -> list[float]:
-        """Returns of episodes of the best actions, from which nothing is learned.
+        """Return the returns of episodes of the best actions, without learning.
 
-        They happen in an environment of their own, and their recurrent state is kept
-        apart, so what is running in training goes on as if they had not been.
+        They happen in a separate environment with separate recurrent state, so running
+        episodes of training are not affected.
 
         Raises:
-          AgentError: if there is no environment for it, or no episode asked for.
+          AgentError: without an environment for it, or for less than one episode.
         """
         if num_episodes < 1:
             raise agent_.AgentError(f"evaluation needs episodes, got {num_episodes}.")
@@ -210,10 +211,10 @@ class Runner:
             returns.append(total)
         return returns
 
-    # Inside.
+    # Internals.
 
     def _step(self, callback: Callable | None) -> None:
-        """Make a step of every row; record the episodes that end."""
+        """Step every row; record the episodes that end."""
         try:
             self._begin(np.flatnonzero(self._new))
             action = self.agent.act(self._observation, self._rows)
@@ -233,12 +234,12 @@ class Runner:
             self._stopping |= answer is not None and not answer
 
     def _begin(self, rows: np.ndarray) -> None:
-        """Reset the environments of rows; at the very first step with seeds."""
+        """Reset the environments of rows, with seeds at the very first step."""
         if not len(rows):
             return
         seeds, self._seeds = self._seeds, None
         first = self._batch.reset(rows, seeds)
-        # What the agent was told of the last step must stay as it is.
+        # The agent's view of the last step must not change.
         self._observation = spaces.transform(np.copy, self._observation)
         leaves = spaces.flatten(self._observation), spaces.flatten(first)
         for leaf, new in zip(*leaves, strict=True):
@@ -251,7 +252,7 @@ class Runner:
         self._new = np.ones(len(self._rows), bool)
 
     def _judge(self, every: int | None, num_episodes: int, directory: Any) -> None:
-        """Evaluate if it is time to; save the agent if it is better than before."""
+        """Evaluate if it is time; save the agent if it is the best so far."""
         if every and self.steps % every < len(self._rows):
             score = float(np.mean(self.evaluate(num_episodes)))
             self.evaluation_returns.append(score)
@@ -265,7 +266,7 @@ class Runner:
             self.agent.save(directory)
 
     def _require(self, num_episodes, num_steps, evaluate_every, save_best) -> None:
-        """Raise AgentError for what a run cannot do."""
+        """Raise AgentError for impossible arguments of a run."""
         if num_episodes is None and num_steps is None:
             raise agent_.AgentError("a run needs an end: num_episodes or num_steps.")
         counts = {"num_episodes": num_episodes, "num_steps": num_steps}
@@ -288,9 +289,13 @@ class Runner:
             )
 
     def _open(self, environment: Any, rows: int) -> batch_env.Backend:
-        """Batch of environments; those made here are closed by `close`."""
+        """Create or take a batch of environments; `close` closes created ones."""
         if _makes(environment):
-            batch = make.batch(environment, rows, "serial", max_length=self._limit)
+            batch = make.batch(
+                environments.Environment(
+                    environment, "serial", rows, max_length=self._limit
+                )
+            )
             self._close.callback(batch.close)
             return batch
         single = isinstance(environment, gymnasium.Env)
@@ -310,7 +315,7 @@ class Runner:
         return batch_env.BatchEnv(envs, blocking=True)
 
     def _evaluation_batch(self) -> batch_env.Backend:
-        """Batch of the one environment of evaluations."""
+        """Return the batch with the one environment of evaluations."""
         if self._evaluation_environment is None:
             raise agent_.AgentError(
                 "evaluation needs an environment of its own; give "
@@ -322,9 +327,9 @@ class Runner:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C lets the step finish; another one raises.
+        """Let the step finish at the first Ctrl-C; raise at the second.
 
-        An exception at any place would leave steps half observed.
+        An exception at any other place would leave steps half observed.
         """
         if threading.current_thread() is not threading.main_thread():
             yield  # Others cannot handle signals.
@@ -342,5 +347,5 @@ class Runner:
 
 
 def _makes(environment: Any) -> bool:
-    """Whether this is the id of environments or a function that makes them."""
+    """Return whether this is the id of environments or a function that creates them."""
     return isinstance(environment, str) or callable(environment)

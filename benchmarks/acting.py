@@ -57,9 +57,9 @@ def main() -> None:
 
 def ours(steps: int) -> dict[str, float]:
     """Environment steps and calls of a graph per second."""
-    from agents.scripts import runs
+    from agents.scripts import commands
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     import gymnasium
     import tensorflow as tf
 
@@ -67,7 +67,7 @@ def ours(steps: int) -> dict[str, float]:
 
     env = gymnasium.make("CartPole-v1")
     config = {"type": "ppo", "memory": "unrolls", "unroll_length": 10 * steps}
-    config |= {"network": "small", "chunk_length": 1}
+    config["network"] = "small"
     agent = agents.Agent.create(config, env.observation_space, env.action_space)
 
     def run(count):

@@ -114,9 +114,9 @@ def actions(space: gymnasium.Space, size: int) -> list[np.ndarray]:
 
 def ours(name: str, size: int, backend: str):
     """Functions that step and close one of our backends."""
-    from agents.environments import make
+    from agents.environments import Environment, make
 
-    batch = make.batch(constructor(name), size, backend)
+    batch = make.batch(Environment(constructor(name), backend, size))
     batch.reset()
     chosen = actions(batch.action_space, size)
 
@@ -130,9 +130,9 @@ def ours(name: str, size: int, backend: str):
 
 def halves(name: str, size: int):
     """Functions that step the halves of the workers backend in turns, and close."""
-    from agents.environments import make
+    from agents.environments import Environment, make
 
-    parts = make.halves(constructor(name), size)
+    parts = make.halves(Environment(constructor(name), "workers", size))
     chosen = actions(parts[0].action_space, size // 2)
     for part in parts:
         part.reset()
@@ -168,11 +168,11 @@ def gymnasiums(name: str, size: int, cls: type):
 
 def limit(name: str, size: int | None = None) -> float:
     """Steps per second of bare environments on all processors: one each, or `size`."""
-    from agents.environments import make
-    from agents.scripts import benchmark
+    from agents.environments import Environment, make
+    from agents.experiments import speed
 
-    function = make.constructor(constructor(name))
-    return benchmark.bare(function, SECONDS, size)[1]
+    function = make.constructor(Environment(constructor(name)))
+    return speed.bare(function, SECONDS, size)[1]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long algorithms and their components take to build.
+"""Time to build algorithms and their components.
 
     python benchmarks/build.py [--presets]
 
@@ -14,7 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agents.scripts import configs, runs
+from agents.environments import make
+from agents.experiments import named
+from agents.scripts import commands
+from agents.tools import errors
 
 
 def main() -> None:
@@ -22,10 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--presets", action="store_true", help="build every preset too")
     args = parser.parse_args()
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     found = dueling()
     if args.presets:
-        for name in configs.EXPERIMENTS:
+        for name in named.EXPERIMENTS:
             found[name] = preset(name)
     for name, value in found.items():
         print(f"{name:<28}{value:>9.3f} s", flush=True)
@@ -49,10 +52,10 @@ def dueling() -> dict[str, float]:
 
     env = gymnasium.make("CartPole-v1")
     spaces = env.observation_space, env.action_space
-    config = configs.load(
+    config = named.load(
         "cartpole_dqn", ["algorithm.dueling=true", "algorithm.prioritized=true"]
     )
-    description = config.environment.describe()
+    description = make.describe(config.environment)
     config.create_algorithm(description)  # What is imported and initialized once.
     total, agent = seconds(lambda: config.create_algorithm(description))
     kept = _variables(agent)
@@ -113,14 +116,13 @@ def preset(name: str) -> float:
     """
     import tensorflow as tf
 
-    from agents.environments import make
     from agents.tools import spaces
 
-    config = configs.load(name)
+    config = named.load(name)
     config = config.without_memory(config.environment.num_agents)
     try:
-        description = config.environment.describe()
-    except (make.EnvironmentNotFound, make.BackendError, make.ConstructorError):
+        description = make.describe(config.environment)
+    except errors.Mistake:
         return float("nan")
 
     def build():

@@ -1,4 +1,4 @@
-"""What happens when environments fail, on every backend.
+"""Faults of environments, injected on every backend.
 
     python benchmarks/faults.py [--backends workers serial] [--faults step reset/hang]
 
@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import gc
 import importlib
 import logging
 import os
@@ -36,8 +37,8 @@ import psutil
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from agents.environments import make, serial, vector, workers  # noqa: E402
-from agents.tools import batch_env, processes, wrappers  # noqa: E402
+from agents.environments import Environment, make, serial, vector, workers  # noqa: E402
+from agents.tools import batch_env, errors, processes, wrappers  # noqa: E402
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -171,7 +172,7 @@ ACTS = {  # What is said, what is done.
     "raise": (RAISED, throw(ZeroDivisionError, "the fault")),
     "raise unpicklable": ("Unpicklable: mine", throw(Unpicklable, "mine")),
     "raise of two arguments": ("TwoArguments: one", throw(TwoArguments, "one", "two")),
-    "sys.exit(4)": ("SystemExit: 4", throw(SystemExit, 4)),
+    "sys.exit(4)": ("SystemExit(: |\\()4", throw(SystemExit, 4)),
     "10 MB of output": (None, chat),
 }
 ACTS_APART = {
@@ -184,7 +185,7 @@ ACTS_APART = {
     "SIGSEGV": ("process \\d+ .*SIGSEGV", lambda: ctypes.string_at(0)),
     "own process, then SIGKILL": (KILLED, with_process(kill())),
     "own fork, then SIGKILL": (KILLED, with_fork(kill())),
-    "close all descriptors": ("process \\d+ ", lambda: os.closerange(3, 64)),
+    "close all descriptors": ("process \\d+ ", lambda: os.closerange(3, 4096)),
     "hang asleep": (HANGS, sleep),
     "hang in a loop": (HANGS, spin),
     "hang, deaf to signals": (HANGS, be_deaf),
@@ -231,7 +232,7 @@ RESULTS = {  # Of step: what is said, and the values by their place.
     "reward of two": ("reward to be a number, got float64", {1: np.ones(2)}),
     "terminated 'no'": (f"{FLAG} str 'no'", {2: "no"}),
     "terminated None": (f"{FLAG} NoneType", {2: None}),
-    "terminated 2": (f"{FLAG} int 2", {2: 2}),
+    "terminated 2": (f"{FLAG} int(64)? (np.int64\\()?2", {2: 2}),
     "terminated of two": (f"{FLAG} bool", {2: np.zeros(2, bool)}),
     "truncated 'yes'": ("truncated to be true or false, got str", {3: "yes"}),
 }
@@ -263,7 +264,8 @@ def faults() -> list[Fault]:
             says = f"{where} must return"
             result.append(Fault(where, name, says, change=change, whole=True))
     for name, (says, values) in RESULTS.items():
-        result.append(Fault("step", name, says, change=replace(values)))
+        given = {"change": replace(values), "whole": name == "reward complex"}
+        result.append(Fault("step", name, says, **given))
     on = "serial", "workers", "sync", "own"
     given = {"change": with_lock, "goes_on": on}
     result.append(Fault("step", "unpicklable info", "pickle", **given))
@@ -449,7 +451,7 @@ def play_compiled(fault: Fault) -> None:
         def terminal(self, state):
             return state[:, 0] > 2.5
 
-    make.describe(Function, backend="compiled", start_timeout=TIMEOUT)
+    make.describe(Environment(Function, "compiled", start_timeout=TIMEOUT))
     play(compiled.Compiled(Function(), SIZE))
 
 
@@ -466,6 +468,8 @@ def run(backend: str, fault: Fault) -> tuple[str, str | None]:
     importlib.import_module("tensorflow")  # Which takes long, the first time.
     os.environ[MARK] = mark = uuid.uuid4().hex
     memory, notes, start = set(os.listdir("/dev/shm")), [], time.monotonic()
+    gc.collect()
+    files = psutil.Process().num_fds()
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         with _captured(notes, file):
             error = attempt(backend, fault)
@@ -482,6 +486,10 @@ def run(backend: str, fault: Fault) -> tuple[str, str | None]:
             os.kill(pid, signal.SIGKILL)
     if left := new_memory(memory):
         problem = f"left shared memory {left}"
+    error = None  # Which knows all that was going on.
+    gc.collect()
+    if (left := psutil.Process().num_fds() - files) > 0:
+        problem = f"left {left} open files"
     return shows, problem and f"{problem}\n{output}"
 
 
@@ -505,20 +513,18 @@ def attempt(backend: str, fault: Fault) -> BaseException | None:
     return None
 
 
-EXPECTED = (
-    processes.EnvError,
-    batch_env.EnvDataError,
-    make.BackendError,
-    make.ConstructorError,
-)
-"""What scripts print as one line."""
+EXPECTED = errors.Mistake, errors.Failure
+"""What commands print as one line."""
 
 
 def judge(
     backend: str, fault: Fault, error: BaseException | None, notes: list[str]
 ) -> tuple[str, str | None]:
     """What a cell shows, and what is wrong with the error and the warnings."""
-    goes_on = fault.says is None or backend in fault.goes_on
+    says = fault.says
+    if (backend, fault.name) == ("async", "all hang"):
+        says = HANGS  # It makes one more environment and closes that at the start.
+    goes_on = says is None or backend in fault.goes_on
     wanted = [fault.warns] if fault.warns else []
     if len(notes) != len(wanted) or not all(map(re.search, wanted, notes)):
         return "?", f"warnings are {notes}"
@@ -530,7 +536,7 @@ def judge(
     first, *rest = str(error).splitlines()
     shows = "row" if re.match(f"Environment row {ROW}\\b", first) else "rows"
     traced = backend == "compiled" and "fail when they are traced" in first
-    if goes_on or not (traced or re.search(fault.says, first)):
+    if goes_on or not (traced or re.search(says, first)):
         return shows, f"says {first}"
     if shows != "row" and not hides_row(backend, fault):
         return shows, f"names no row: {first}"
@@ -547,6 +553,8 @@ def hides_row(backend: str, fault: Fault) -> bool:
         return True
     if backend == "sync":
         return fault.where == "make"
+    if (backend, fault.name) == ("async", "all hang"):
+        return True
     acts = fault.name in {**ACTS, **ACTS_APART}
     return backend == "compiled" or (backend == "own" and (acts or fault.whole))
 

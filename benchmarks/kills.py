@@ -41,6 +41,7 @@ REPLAY = (
 RAINBOW = (
     *("algorithm.prioritized=true", "algorithm.dueling=true", "algorithm.n_step=3"),
     *("algorithm.noisy_std=0.5", "algorithm.atoms=21", "algorithm.value_range=[0, 40]"),
+    "algorithm.epsilon={type: linear, from: 1.0, to: 0.05, over: 10000}",
 )
 COMPILED = ("train.steps=200000", "train.eval_every=10000")  # Which are faster.
 RECURRENT = "algorithm.network={layers: [16, {type: KIND, units: 16}]}"
@@ -84,7 +85,13 @@ KINDS = {
         "debug",
         (*SMALL, "environment.backend=workers", "environment.action_lag=true"),
     ),
-    "vector": ("debug", (*SMALL, "environment.backend=vector")),
+    "vector": (
+        "debug",
+        (
+            *(*SMALL, "environment.backend=vector"),
+            "environment.kwargs={vectorization_mode: sync}",
+        ),
+    ),
     "compiled, PPO": ("cartpole_compiled", (*SMALL, *COMPILED)),
     "compiled, DQN": ("cartpole_dqn", (*REPLAY, "environment.backend=compiled")),
     "compiled, IMPALA, LSTM": ("memory_impala", (*QUICK, *COMPILED)),

@@ -44,9 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
-    from agents.scripts import runs
+    from agents.scripts import commands
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     rates = {}
     runners = {
         (policy, halves): runner(policy, halves)
@@ -79,7 +79,7 @@ def runner(policy: str, halves: bool):
     import tensorflow as tf
 
     from agents import tools
-    from agents.environments import make
+    from agents.environments import Environment, make
     from agents.tools import algorithm
 
     def sleep(observation):
@@ -93,7 +93,9 @@ def runner(policy: str, halves: bool):
             return tf.ensure_shape(action, [observation.shape[0], 1])
 
     create = make.halves if halves else make.batch
-    batch = tools.InGraphBatchEnv(create(Sleeping, AGENTS, num_workers=WORKERS))
+    batch = tools.InGraphBatchEnv(
+        create(Environment(Sleeping, "workers", AGENTS, WORKERS))
+    )
     agent = Policy()
 
     def run():

@@ -96,14 +96,15 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, float]:
 def ours(name: str) -> dict[str, float]:
     """Steps per second of training, as many steps as the peers make, and later ones."""
     sys.path.insert(0, str(ROOT))
-    from agents.scripts import configs, runs
+    from agents.experiments import named, runs
+    from agents.scripts import commands
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     from agents import tools
 
     _, preset, steps, changes = SETTINGS[name]
-    config = configs.load(preset, ["algorithm.start_size=1000", *changes])
-    runs.use_threads(config)
+    config = named.load(preset, ["algorithm.start_size=1000", *changes])
+    commands.use_threads(config)
     batch_env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))
     count = steps // len(batch_env) // 4
@@ -120,9 +121,9 @@ def ours(name: str) -> dict[str, float]:
 def tree(size: int = 1_000_000, rows: int = 512, count: int = 200) -> dict[str, float]:
     """Milliseconds of inserting, sampling and updating rows, each and all together."""
     sys.path.insert(0, str(ROOT))
-    from agents.scripts import runs
+    from agents.scripts import commands
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     import tensorflow as tf
 
     from agents import memories

@@ -98,9 +98,10 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, float]:
 def config(name: str) -> Any:
     """Ours, of as much work as RLlib's."""
     sys.path.insert(0, str(ROOT))
-    from agents.scripts import configs, runs
+    from agents.experiments import named
+    from agents.scripts import commands
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     _, preset, envs, unroll, changes = SETTINGS[name]
     network = "nature" if name.endswith("pong") else "{layers: [64, 64]}"
     changes = [
@@ -111,15 +112,15 @@ def config(name: str) -> Any:
         "train.eval_episodes=0",
         "train.eval_every=1000000000",
     ]
-    result = configs.load(preset, changes)
-    runs.use_threads(result)
+    result = named.load(preset, changes)
+    commands.use_threads(result)
     return result
 
 
 def local(config: Any, seconds: float) -> float:
     """Steps per second of one graph."""
     from agents import tools
-    from agents.scripts import runs
+    from agents.experiments import runs
 
     batch_env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))

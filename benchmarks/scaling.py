@@ -104,9 +104,9 @@ def ratios(result: dict[str, float], workers: list[int]) -> dict[str, float]:
 
 def config(workers: int, learning: bool) -> Any:
     """Ape-X with the paper's batches of 512 and updates per step."""
-    from agents.scripts import configs
+    from agents.experiments import named
 
-    return configs.load(
+    return named.load(
         "atari_pong_apex",
         [
             f"environment.num_agents={ENVS * workers}",
@@ -123,13 +123,15 @@ def config(workers: int, learning: bool) -> Any:
 
 def alone(seconds: float) -> float:
     """Frames per second of a worker in this process, without anyone to send to."""
+    from agents.environments import make
+
     settings = config(1, False)
-    worker, weights = acting(settings, settings.environment.describe())
+    worker, weights = acting(settings, make.describe(settings.environment))
     for _ in range(10):
-        worker.collect(STEPS, 0, 0, weights)
+        worker.collect(STEPS, None, 0, weights)
     frames, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
-        frames += FRAMES * worker.collect(STEPS, 0, 0, weights).env_steps
+        frames += FRAMES * worker.collect(STEPS, None, 0, weights).env_steps
     return frames / (time.perf_counter() - begin)
 
 
@@ -149,16 +151,16 @@ def on_ray(workers: int, seconds: float, learning: bool) -> float:
     """Frames per second of workers on Ray, of a learner that learns or only stores."""
     from agents import distributed
     from agents.distributed import cluster
-    from agents.scripts import runs
+    from agents.scripts import commands
 
     cluster.require_ray()
     import ray
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
     options = distributed.Options(steps=STEPS)
     settings = config(workers, learning)
-    runs.use_threads(settings)
+    commands.use_threads(settings)
     with distributed.RayExecutor(settings, workers, options=options) as executor:
         executor.run(5_000 * workers)  # Beyond `start_size`, all is traced.
         steps, rate = 2_000 * workers, 0.0
@@ -175,13 +177,14 @@ def pieces() -> dict[str, float]:
     import tensorflow as tf
 
     from agents.distributed import shards
+    from agents.environments import make
 
     settings = config(1, True)
-    description = settings.environment.describe()
+    description = make.describe(settings.environment)
     worker, weights = acting(settings, description)
-    chunks = [worker.collect(STEPS, 0, 0, weights) for _ in range(20)]
+    chunks = [worker.collect(STEPS, None, 0, weights) for _ in range(20)]
     begin = time.perf_counter()
-    chunks += [worker.collect(STEPS, 0, 0, weights) for _ in range(40)]
+    chunks += [worker.collect(STEPS, None, 0, weights) for _ in range(40)]
     steps_per_s = sum(x.env_steps for x in chunks[20:]) / (time.perf_counter() - begin)
     steps = sum(x.env_steps for x in chunks)
     shard = shards.Shard(settings, description, ENVS, 0)

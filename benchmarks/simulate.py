@@ -31,9 +31,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     args = parser.parse_args()
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
-    from agents.scripts import runs
+    from agents.scripts import commands
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     contestants = {
         "limit": Limit(args.env),
         "workers": Workers(args.env, args.num_agents),
@@ -73,15 +73,15 @@ class Limit:
     """One bare environment per core, random actions drawn beforehand."""
 
     def __init__(self, env: str) -> None:
-        from agents.environments import make
+        from agents.environments import Environment, make
 
-        self._constructor = make.constructor(env)
+        self._constructor = make.constructor(Environment(env))
 
     def run(self, seconds: float) -> float:
         """Sum of the steps per second of all cores."""
-        from agents.scripts import benchmark
+        from agents.experiments import speed
 
-        return benchmark.bare(self._constructor, seconds)[1]
+        return speed.bare(self._constructor, seconds)[1]
 
     def close(self) -> None:
         """Every run ends its processes itself."""
@@ -91,9 +91,9 @@ class Workers:
     """The workers backend with random actions, done rows reset."""
 
     def __init__(self, env: str, num_agents: int) -> None:
-        from agents.environments import make
+        from agents.environments import Environment, make
 
-        self._batch = make.batch(env, num_agents)
+        self._batch = make.batch(Environment(env, "workers", num_agents))
         space = gymnasium.vector.utils.batch_space(self._batch.action_space, num_agents)
         self._actions = [space.sample() for _ in range(100)]
         self._batch.reset()
@@ -122,11 +122,13 @@ class Simulate:
     def __init__(self, env: str, num_agents: int, halves: bool) -> None:
         from agents import tools
         from agents.algorithms import ppo
-        from agents.environments import make
+        from agents.environments import Environment, make
 
         self._tools = tools
         make_batch = make.halves if halves else make.batch
-        self._env = tools.InGraphBatchEnv(make_batch(env, num_agents))
+        self._env = tools.InGraphBatchEnv(
+            make_batch(Environment(env, "workers", num_agents))
+        )
         spaces = self._env.observation_space, self._env.action_space
         self._policy = ppo.PPO(*spaces, num_agents, 1, ppo.Config(update_every=1))
 

@@ -91,19 +91,20 @@ def main() -> None:
 def ours(setting: str, env: str, algorithm: str) -> dict[str, float]:
     """Steps per second of a preset's training, and after tracing and compilation."""
     sys.path.insert(0, str(ROOT))
-    from agents.scripts import configs, runs
+    from agents.experiments import named, runs
+    from agents.scripts import commands
 
-    runs.start_tensorflow()
+    commands.start_tensorflow()
     from agents import tools
 
     overrides = [f"environment.id={env}"]
     if algorithm == "trpo":
-        config = configs.load("cheetah_trpo", overrides)
+        config = named.load("cheetah_trpo", overrides)
     elif setting == "equal":
         overrides += ["algorithm.minibatch_size=512"]
-        config = configs.load("cheetah_clip", overrides)
+        config = named.load("cheetah_clip", overrides)
     else:
-        config = configs.load("cheetah", overrides)
+        config = named.load("cheetah", overrides)
     batch_env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))
     first = 10_000 if setting == "equal" else 50_000  # More than an update takes.

@@ -1,6 +1,6 @@
-"""An environment whose actions an agent elsewhere chooses: python examples/client.py
+"""Environment with actions from an agent in another process: python examples/client.py
 
-Needs Gymnasium only, and `examples/server.py` running.
+It only needs Gymnasium, and `examples/server.py` running.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import gymnasium
 
 
 def ask(connection, agent, observation, **followed):
-    """Next action for what is seen, after what followed the last one."""
+    """Send an observation and the outcome of the last action; return the next one."""
     said = {"agent": agent, "observation": observation.tolist(), **followed}
     connection.request("POST", "/", json.dumps(said))
     response = connection.getresponse()

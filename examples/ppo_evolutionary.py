@@ -1,7 +1,7 @@
-"""PPO whose policy moves without derivatives: python examples/ppo_evolutionary.py
+"""PPO with policy updates without derivatives: python examples/ppo_evolutionary.py
 
-The optimizer is declared by nested blocks, as in a config file: 20 steps per batch, each
-along a gradient that is estimated from 32 pairs of random perturbations.
+Nested blocks declare the optimizer, as in a config file: 20 steps per batch, each along
+a gradient estimated from 32 pairs of random perturbations.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from agents import tools
 from agents.algorithms import ppo
-from agents.environments import make
+from agents.environments import Environment, make
 from agents.networks import NetworkConfig
 
 CONFIG = ppo.Config(
@@ -33,7 +33,8 @@ CONFIG = ppo.Config(
 
 
 def main():
-    batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
+    environment = Environment("CartPole-v1", num_agents=16)
+    batch_env = make.in_graph(environment)
     spaces = batch_env.observation_space, batch_env.action_space
     agent = ppo.PPO(*spaces, num_agents=16, max_length=500, config=CONFIG)
     batch_env.discontinue(np.arange(16))  # Seeds of the first episodes.

@@ -1,7 +1,7 @@
 """PPO with natural gradients instead of Adam: python examples/ppo_natural_gradient.py
 
-The optimizer is made of Python objects: 5 steps per batch, each as long as a divergence
-of 0.002 nats allows.
+Python objects form the optimizer: 5 steps per batch, each as long as a KL divergence of
+0.002 nats allows.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from agents import optimizers, tools
 from agents.algorithms import ppo
-from agents.environments import make
+from agents.environments import Environment, make
 from agents.networks import NetworkConfig
 
 CONFIG = ppo.Config(
@@ -27,7 +27,8 @@ CONFIG = ppo.Config(
 
 
 def main():
-    batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
+    environment = Environment("CartPole-v1", num_agents=16)
+    batch_env = make.in_graph(environment)
     spaces = batch_env.observation_space, batch_env.action_space
     agent = ppo.PPO(*spaces, num_agents=16, max_length=500, config=CONFIG)
     batch_env.discontinue(np.arange(16))  # Seeds of the first episodes.

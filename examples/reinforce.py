@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents import memories, optimizers, returns, tools
-from agents.environments import make
+from agents.environments import Environment, make
 from agents.tools import algorithm
 
 
@@ -53,7 +53,7 @@ class Reinforce(algorithm.Algorithm):
 
     def end_episodes(self, agent_indices):
         self.memory.end(agent_indices)
-        tf.cond(self.memory.full(), self.train, lambda: None)
+        self.train_when(self.memory.full())
 
     def train(self):
         data, mask = self.memory.data()
@@ -78,7 +78,8 @@ class Reinforce(algorithm.Algorithm):
 
 
 def main():
-    batch_env = tools.InGraphBatchEnv(make.batch("CartPole-v1", 16))
+    environment = Environment("CartPole-v1", num_agents=16)
+    batch_env = make.in_graph(environment)
     spaces = batch_env.observation_space, batch_env.action_space
     agent = Reinforce(*spaces, 16, 500, Config())
     batch_env.discontinue(np.arange(16))  # Seeds of the first episodes.

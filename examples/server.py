@@ -1,10 +1,10 @@
-"""An agent that other processes ask for actions: python examples/server.py
+"""Agent that serves actions to other processes: python examples/server.py
 
-They own the environments, need no TensorFlow, and tell what follows, from which the agent
-learns: start `examples/client.py` for each of its rows. Ctrl-C saves the agent, and the
-next start goes on with it; that also frees the rows of clients that died within episodes.
-It listens on this machine only, since it trusts everyone there but pages in browsers.
-What is wrong with a request is answered in one line, and changes nothing.
+Clients own the environments, need no TensorFlow, and report the outcomes, from which the
+agent learns: start `examples/client.py` for each of its rows. Ctrl-C saves the agent, and
+the next start continues with it, which also frees the rows of clients that died within
+episodes. The server listens on this machine only, since it trusts everyone there except
+pages in browsers. A wrong request gets a one-line answer, and changes nothing.
 """
 
 import argparse
@@ -19,18 +19,18 @@ import numpy as np
 
 import agents
 
-OBSERVATIONS = gymnasium.spaces.Box(-np.inf, np.inf, (4,))  # Those of CartPole-v1.
+OBSERVATIONS = gymnasium.spaces.Box(-np.inf, np.inf, (4,))  # Of CartPole-v1.
 ACTIONS = gymnasium.spaces.Discrete(2)
 
 
 FIRST = {"agent": (int,), "observation": (list,)}
 NEXT = {**FIRST, "reward": (int, float), "terminated": (bool,), "truncated": (bool,)}
 MAX_BYTES = 1 << 20  # Of a request.
-SPARE_THREADS = 16  # For others than one client per row, which are told what is wrong.
+SPARE_THREADS = 16  # For superfluous clients, which get an error as answer.
 
 
 class Refused(ValueError):
-    """A request that is not read, with the status of its answer."""
+    """Request that is not read, with the status of its answer."""
 
     def __init__(self, status, reason):
         super().__init__(reason)
@@ -38,7 +38,7 @@ class Refused(ValueError):
 
 
 def check(said):
-    """A request, with arrays of numbers; raises ValueError if it is none."""
+    """Check a request and convert its numbers to arrays; raises ValueError."""
     keys = said.keys() if isinstance(said, dict) else {}
     if keys not in (FIRST.keys(), NEXT.keys()):
         raise ValueError(
@@ -63,7 +63,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.threads = threading.Semaphore(agent.num_agents + SPARE_THREADS)
 
     def verify_request(self, *_):
-        """Whether there is a thread for a connection, which is closed otherwise."""
+        """Whether a thread is free for a connection, which is closed otherwise."""
         return self.threads.acquire(blocking=False)
 
     def process_request_thread(self, *args):
@@ -75,7 +75,7 @@ class Server(http.server.ThreadingHTTPServer):
     def answer(
         self, agent, observation, reward=None, terminated=False, truncated=False
     ):
-        """Learn what followed the last action, if there was one; the next action."""
+        """Learn from the outcome of the last action, if any; return the next one."""
         if reward is not None:
             self.agent.observe(reward, terminated, truncated, agent, observation)
         if terminated or truncated:
@@ -105,7 +105,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def read(self):
-        """Body of a request that may be read."""
+        """Read the body of a request; raises Refused if it is not allowed."""
         own = f"http://127.0.0.1:{self.server.server_port}"
         if self.headers.get("Origin", own) != own:
             raise Refused(403, "pages of other sites must not ask.")
@@ -117,7 +117,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.rfile.read(int(length))
 
     def log_message(self, *_):
-        """Steps are not worth a line each."""
+        """Print nothing, because steps are too frequent."""
 
 
 def main():
@@ -141,7 +141,7 @@ def main():
     except KeyboardInterrupt:
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, signal.SIG_IGN)
-    server.lock.acquire()  # For ever, so that nobody acts any more.
+    server.lock.acquire()  # Forever, so that nobody acts any more.
     agent.reset()
     agent.save(args.directory)
     print(f"Saved to {args.directory} after {server.episodes} episodes")

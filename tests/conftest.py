@@ -1,6 +1,7 @@
-"""What tests of all parts share."""
+"""Fixtures of all tests."""
 
 import contextlib
+import gc
 import resource
 import signal
 
@@ -8,6 +9,15 @@ import pytest
 
 # Background jobs of shells ignore interrupts, and so would the processes of tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Collect garbage less often.
+
+    Graphs are made of many objects that live long, as do the modules imported by now.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture
@@ -24,3 +34,10 @@ def full_disk():
             resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
     return limited
+
+
+@pytest.fixture
+def headless(monkeypatch):
+    """No display and nothing set by hand."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,10 +1,14 @@
-"""Agents that are driven from outside by act and observe."""
+"""Agents that other programs drive by `act` and `observe`."""
 
 import collections
+import gc
 import pickle
+import weakref
 
 import gymnasium
+import keras
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
@@ -12,7 +16,7 @@ from gymnasium import spaces as gs
 from agents import agent as agent_
 from agents import tools
 from agents.environments import make
-from agents.scripts import configs, runs
+from agents.experiments import named, runs
 from agents.testing import algorithms
 from agents.tools import checkpoint, files
 from agents.tools import config as config_
@@ -26,14 +30,17 @@ REPLAY = (
     "algorithm.replay_ratio=0.5",
 )
 KINDS = {
-    "whole episodes": ("cartpole", (*QUICK, "algorithm.update_every=4")),
+    "whole episodes": (
+        "cartpole",
+        (*QUICK, "algorithm.update_every=4", "algorithm.epochs=3"),
+    ),
     "unrolls": ("cartpole_a2c", QUICK),
     "recurrent": (
-        "cartpole_masked",
+        "cartpole_a2c",
         (
             *("algorithm.jit=false", "algorithm.unroll_length=16"),
             "algorithm.network={layers: [8, {type: gru, units: 8}]}",
-            *("algorithm.chunk_length=8", "algorithm.minibatch_size=16"),
+            "algorithm.chunk_length=8",
         ),
     ),
     "queue": ("cartpole_impala", (*QUICK, "algorithm.queue_size=1")),
@@ -47,7 +54,7 @@ def load(kind, num_agents):
     name, overrides = KINDS[kind]
     limit = ("environment.max_length=30", "environment.backend=serial")
     agents = (f"environment.num_agents={num_agents}", "environment.action_lag=false")
-    return configs.load(name, [*overrides, *limit, *agents])
+    return named.load(name, [*overrides, *limit, *agents])
 
 
 def drive(agent, envs, steps, seeds):
@@ -79,8 +86,19 @@ def drive(agent, envs, steps, seeds):
         ]
 
 
-@pytest.mark.parametrize("num_agents", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
+SINGLE = ("unrolls", "dqn")  # Of which one agent is quick; the others are slow tests.
+NUMBERS = [
+    pytest.param(
+        kind,
+        number,
+        marks=[] if number > 1 or kind in SINGLE else pytest.mark.slow,
+    )
+    for kind in KINDS
+    for number in (1, 3)
+]
+
+
+@pytest.mark.parametrize(("kind", "num_agents"), NUMBERS)
 def test_same_as_simulate(kind, num_agents):
     config = load(kind, num_agents)
     steps, seeds = 96, np.arange(7, 7 + num_agents)
@@ -93,10 +111,7 @@ def test_same_as_simulate(kind, num_agents):
     agent = agent_.Agent.create(
         config, description.observation_space, description.action_space, num_agents
     )
-    environment = config.environment
-    create = make.constructor(
-        environment.id, environment.max_length, environment.arguments
-    )
+    create = make.constructor(config.environment)
     envs = [create() for _ in range(num_agents)]
     drive(agent, envs, steps, seeds)
     agent.reset()
@@ -620,3 +635,65 @@ def test_episodes_that_begin_with_what_the_last_one_ended_with():
         np.testing.assert_allclose(third[0], first[0], rtol=1e-6)
         assert not np.allclose(second[0], first[0])
         assert not np.allclose(third[1], first[1])
+
+
+def learn_once(config, discrete=True):
+    """Weak references to an agent that has learned, and to what it is made of."""
+    action = gs.Discrete(2) if discrete else gs.Box(-1, 1, (1,))
+    config = {**config, "jit": False, "network": [8]}
+    agent = agent_.Agent.create(config, gs.Box(-1, 1, (2,)), action)
+    for step in range(12):
+        agent.act([0.5, -0.5])
+        agent.observe(1.0, step % 5 == 4)
+    learner = agent.algorithm
+    assert int(learner.updates) > 0
+    parts = agent, learner, learner.memory, *learner.acting()
+    return [weakref.ref(x) for x in parts]
+
+
+REPLAYS = {"capacity": 50, "start_size": 8, "batch_size": 8, "replay_ratio": 0.25}
+DISCARDED = {
+    "dqn": {"type": "dqn", **REPLAYS},
+    "sac": {"type": "sac", **REPLAYS},
+    "a2c": {"type": "a2c", "unroll_length": 4},
+}
+
+
+@pytest.mark.parametrize("kind", DISCARDED)
+def test_agents_that_are_discarded_are_gone(kind):
+    """Their graphs, too, and TensorFlow has met all names of variables before."""
+
+    def graphs():
+        gc.collect()
+        return sum(isinstance(x, tf.Graph) for x in gc.get_objects())
+
+    learn_once(DISCARDED[kind], kind != "sac")
+    before = graphs()
+    parts = learn_once(DISCARDED[kind], kind != "sac")
+    assert graphs() == before
+    assert [x() for x in parts] == [None] * len(parts)
+
+
+@pytest.mark.parametrize("name", ["pendulum_sac", "cartpole_dqn", "cartpole_masked"])
+def test_variables_have_no_names_that_other_agents_lack(name):
+    """For each one TensorFlow would keep memory."""
+    config = named.load(name)
+    description = runs.describe(config)
+    spaces = description.observation_space, description.action_space
+    names = []
+    for _ in range(2):
+        agent = agent_.Agent.create(config, *spaces)
+        learner = agent.algorithm
+        found = [*learner.acting(), *tf.train.TrackableView(learner).descendants()]
+        names.append({x.value.name for x in found if isinstance(x, keras.Variable)})
+    assert names[0] == names[1] != set()
+
+
+@pytest.mark.slow
+def test_memory_of_agents_is_returned():
+    process, used = psutil.Process(), []
+    for _ in range(30):
+        learn_once(DISCARDED["dqn"])
+        gc.collect()
+        used.append(process.memory_info().rss / 2**20)
+    assert used[-1] - used[4] < 15

@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -33,18 +34,11 @@ SLOW = {"ppo_evolutionary"}
     ],
     ids=lambda path: path.stem,
 )
-def test_example_solves_cartpole(path):
-    result = subprocess.run(
-        [sys.executable, str(path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    scores = [int(x) for x in re.findall(r"mean return (\d+)", result.stdout)]
-    assert scores, result.stdout
+def test_example_solves_cartpole(path, capsys):
+    runpy.run_path(str(path), run_name="__main__")
+    output = capsys.readouterr().out
+    scores = [int(x) for x in re.findall(r"mean return (\d+)", output)]
+    assert scores, output
     assert max(scores) >= 475
 
 

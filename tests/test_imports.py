@@ -1,4 +1,4 @@
-"""Who may import whom, and what an import costs."""
+"""Direction of imports between packages, and their costs."""
 
 import ast
 import os
@@ -25,11 +25,13 @@ ALLOWED = {
     "algorithms": {"tools"} | PARTS,
     "distributed": {"tools", "environments"} | PARTS,
     "testing": {"tools", "environments", "algorithms"} | PARTS,
-    "scripts": {"tools", "environments", "algorithms", "distributed", "testing"}
-    | PARTS,
-    "pretraining": {"tools"},
-    "agent": {"tools", "environments", "scripts"},
-    "runner": {"agent", "tools", "environments", "scripts"},
+    "experiments": {"tools", "environments", "algorithms", "distributed"} | PARTS,
+    "tuning": {"tools", "experiments"},
+    "offline": {"tools", "algorithms"} | PARTS,
+    "pretraining": {"offline", "tools"},
+    "agent": {"offline", "tools", "environments", "experiments"},
+    "runner": {"agent", "tools", "environments", "experiments"},
+    "scripts": {"tools", "distributed", "experiments", "tuning"},
 }
 # An algorithm may build on the one whose paper it extends.
 EXTENDS = {
@@ -40,10 +42,12 @@ EXTENDS = {
 }
 VAGUE_NAMES = {"utils", "util", "common", "base", "misc", "helpers", "helper"}
 WITHOUT_TENSORFLOW = (
+    "agents.tools.arrays",
     "agents.tools.batch_env",
     "agents.tools.processes",
     "agents.tools.spaces",
     "agents.tools.wrappers",
+    "agents.testing.mocks",
     "agents.environments.make",
     "agents.environments.serial",
     "agents.environments.workers",
@@ -97,6 +101,23 @@ def violations(source, module, is_package=False):
     return found
 
 
+def endings(source):
+    """What ends the process or parses a command line in the source of a module."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name == "argparse"]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [x for x in names if x.startswith(("argparse.", "sys.exit"))]
+        elif isinstance(node, ast.Raise) and node.exc:
+            found += [x for x in [ast.unparse(node.exc)] if x.startswith("SystemExit")]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            found += [name] if name in ("sys.exit", "exit", "quit") else []
+    return found
+
+
 def run(program, *, path=None):
     """Output of a Python program in a process of its own."""
     result = subprocess.run(
@@ -129,6 +150,33 @@ def test_imports_point_down():
     assert not found, "\n".join(found)
 
 
+def test_libraries_never_end_the_process_nor_parse_a_command_line():
+    files = sorted((ROOT / "agents").rglob("*.py"))
+    commands = ROOT / "agents" / "scripts"
+    found = {
+        str(file.relative_to(ROOT)): endings(file.read_text())
+        for file in files
+        if commands not in file.parents
+    }
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import argparse",
+        "from argparse import ArgumentParser",
+        "import sys\nsys.exit(2)",
+        "from sys import exit",
+        "def f():\n    raise SystemExit(2)",
+        "def f():\n    raise SystemExit",
+        "exit()",
+    ],
+)
+def test_endings_are_found(source):
+    assert len(endings(source)) == 1
+
+
 @pytest.mark.parametrize(
     ("module", "source"),
     [
@@ -148,6 +196,9 @@ def test_imports_point_down():
         ("agents.algorithms.apex", "from agents.algorithms import ppo"),
         ("agents.distributed.actors", "from agents.algorithms import impala"),
         ("agents.testing", "from agents.scripts import train"),
+        ("agents.agent", "from agents.scripts import train"),
+        ("agents.tuning.trainer", "from agents.scripts import train"),
+        ("agents.experiments.runs", "from agents.tuning import study"),
         ("agents.tools.utils", ""),
         ("agents.helpers.strings", ""),
         ("agents.strings", ""),
@@ -166,6 +217,7 @@ def test_violations_are_found(module, source):
         ("agents.algorithms.ppo", "from agents import memories, networks, returns"),
         ("agents.algorithms.apex", "from agents.algorithms import dqn"),
         ("agents.scripts.train", "import agents\nfrom agents.scripts import plot"),
+        ("agents.tuning.study", "from agents.experiments import runs"),
     ],
 )
 def test_permitted_imports_are_not_flagged(module, source):
@@ -235,3 +287,86 @@ assert "spaces" in dir(tools)
 assert not hasattr(tools, "missing")
 """
     run(program)
+
+
+BUDGETS = {
+    "a2c": (24, 3_350),
+    "apex": (25, 3_950),
+    "dqn": (24, 3_800),
+    "impala": (26, 3_500),
+    "ppo": (24, 3_500),
+    "sac": (25, 3_600),
+    "td3": (24, 3_700),
+    "trpo": (24, 3_400),
+    "vpg": (24, 3_350),
+}
+"""Files and lines that must be read to understand an algorithm: what it imports."""
+
+
+def source_of(module):
+    """File of a module, and whether it is a package; no file if it is neither."""
+    path = ROOT.joinpath(*module.split("."))
+    if path.is_dir():
+        return path / "__init__.py", True
+    return (
+        path.with_suffix(".py") if path.with_suffix(".py").exists() else None
+    ), False
+
+
+def exports(file):
+    """Names that a package exports lazily, to the modules that define them."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy.attach":
+            return ast.literal_eval(node.args[1])
+    return {}
+
+
+def module_of(name):
+    """Module that a dotted name is or is defined in; none for a package."""
+    module, *names = name.split(".")
+    for part in names:
+        file, is_package = source_of(module)
+        if not is_package:
+            return module
+        inside = f"{module}.{part}"
+        if source_of(inside)[0] is None:
+            inside = f"{module}.{exports(file).get(part)}"
+        if source_of(inside)[0] is None:
+            return None
+        module = inside
+    return None if source_of(module)[1] else module
+
+
+def needed(module):
+    """Modules that a module imports, also in functions, or by way of a package."""
+    source = source_of(module)[0].read_text()
+    names, packages = set(imports(source, module, False)), {}
+    for name in names:
+        packages[name.rpartition(".")[2]] = name
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            head, _, rest = ast.unparse(node).partition(".")
+            if head in packages:
+                names.add(f"{packages[head]}.{rest}")
+    return {module_of(name) for name in names} - {None}
+
+
+def reading(module):
+    """A module and all that it needs, directly or not."""
+    seen, waiting = {module}, [module]
+    while waiting:
+        new = needed(waiting.pop()) - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_algorithms_need_little_reading(name):
+    modules = reading(f"agents.algorithms.{name}")
+    lines = sum(len(source_of(x)[0].read_text().splitlines()) for x in modules)
+    found = len(modules), lines
+    assert f"agents.algorithms.{name}" in modules
+    assert "agents.tools.spaces" in modules  # What everything needs.
+    over = [x for x, most in zip(found, BUDGETS[name], strict=True) if x > most]
+    assert not over, f"{found}: {sorted(modules)}"

@@ -1,4 +1,4 @@
-"""What the README and the pages behind it show in Python works."""
+"""Python code of the README and of the pages behind it works."""
 
 import pathlib
 import re
@@ -8,8 +8,8 @@ import pytest
 from gymnasium import spaces as gs
 
 import agents
-from agents.scripts import configs
-from agents.tools import config
+from agents.experiments import named
+from agents.tools import config_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {
@@ -33,7 +33,7 @@ def test_image_and_caption_are_a_config():
     )
     image = gs.Box(0, 255, (64, 64, 3), np.uint8)
     space = gs.Dict({"image": image, "caption": gs.Box(0, 999, (20,), np.int64)})
-    values = config.parse(text, "README")
+    values = config_files.parse(text, "README")
     values["algorithm"] |= {"memory": "unrolls", "unroll_length": 4}
     agent = agents.Agent.create(values, space, gs.Discrete(4))
     assert agent.algorithm.preprocessing.space["image"].shape == (32, 32, 4)
@@ -52,11 +52,23 @@ def test_file_with_a_config_is_one(tmp_path):
         if "train:" in block
     )
     (tmp_path / "mine.yaml").write_text(text)
-    loaded = configs.load(str(tmp_path / "mine.yaml"))
+    loaded = named.load(str(tmp_path / "mine.yaml"))
     assert loaded.train.steps == 200_000
     assert loaded.algorithm.memory == "unrolls"
 
 
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Let runners stop soon, but not before they evaluate and save."""
+    run = agents.Runner.run
+
+    def run_shortly(self, *, num_steps=None, **kwargs):
+        return run(self, num_steps=num_steps and min(num_steps, 1_200), **kwargs)
+
+    monkeypatch.setattr(agents.Runner, "run", run_shortly)
+
+
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize(("name", "block"), BLOCKS)
 def test_python_runs(name, block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,7 @@
 """Returns and advantages: numbers worked by hand, and identities."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -329,3 +331,58 @@ def test_vtrace_has_no_gradient_and_does_not_overflow():
         result = returns.vtrace(log_ratio, reward, value, next_value, done, DISCOUNT)
     assert np.isfinite(result).all()
     assert tape.gradient(result, [log_ratio, value, next_value]) == [None] * 3
+
+
+SHAPES = {
+    "next_values": "value done bootstrap",
+    "n_step": "reward terminated done",
+    "running": "reward first",
+    "lambda_return": "reward next_value done",
+    "advantage": "reward value next_value done",
+    "vtrace": "log_ratio reward value next_value done",
+}
+REST = {"n_step": (0.9, 3), "next_values": ()}
+FLAGS = {"terminated", "done", "first"}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("shape", [[], [5], [1, 5], [4, 1], [4, 5, 1]])
+def test_shapes_that_would_broadcast_are_refused(name, shape):
+    names = SHAPES[name].split()
+    rest = REST.get(name, (0.9, 0.8)[: 1 if name in ("running", "vtrace") else 2])
+
+    def call(shapes):
+        given = [
+            tf.ones(shape, tf.bool if x in FLAGS else tf.float32)
+            for x, shape in zip(names, shapes, strict=True)
+        ]
+        return getattr(returns, name)(*given, *rest)
+
+    call([[4, 5]] * len(names))
+    for index in range(len(names)):
+        shapes = [[4, 5]] * len(names)
+        shapes[index] = shape
+        message = re.escape(f"{names[index]} {tf.TensorShape(shape)}")
+        with pytest.raises(ValueError, match=message):
+            call(shapes)
+    if len(shape) != 2:
+        with pytest.raises(ValueError, match="of 2 dimensions"):
+            call([shape] * len(names))
+
+
+def test_unknown_dimensions_may_be_anything():
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])] * 2)
+    def known_later(value, bootstrap):
+        return returns.next_values(value, value > 0, bootstrap)
+
+    assert known_later(tf.ones([2, 3]), tf.zeros([2, 3])).shape == [2, 3]
+
+
+def test_n_steps_by_hand():
+    reward = tf.constant([[1.0, 2.0, 4.0, 8.0, 16.0]])
+    terminated = tf.constant([[False, False, True, False, False]])
+    done = tf.constant([[False, False, True, False, True]])
+    total, discount, last = returns.n_step(reward, terminated, done, 0.5, 2)
+    np.testing.assert_allclose(total, [[2.0, 4.0, 4.0, 16.0, 16.0]])
+    np.testing.assert_allclose(discount, [[0.25, 0.0, 0.0, 0.25, 0.5]])
+    np.testing.assert_array_equal(last, [[1, 2, 2, 4, 4]])

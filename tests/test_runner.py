@@ -1,4 +1,4 @@
-"""Episodes that a runner lets an agent play, counted and told exactly."""
+"""Episodes that a runner plays, counts and reports."""
 
 import io
 import os
@@ -11,9 +11,9 @@ import pytest
 
 import agents
 from agents import agent as agent_
-from agents import runner as runner_
-from agents.scripts import configs
-from agents.tools import loop, mock_algorithm, mocks
+from agents.environments import Environment, make
+from agents.testing import mock_algorithm, mocks
+from agents.tools import loop
 
 decode = mocks.MockEnvironment.decode
 
@@ -283,14 +283,10 @@ DQN |= {"capacity": 500, "start_size": 32, "batch_size": 16}
 CONFIGS = {
     "dqn": DQN,
     "a2c": {"type": "a2c", "jit": False, "network": {"layers": [16]}},
-    "recurrent": configs.load(
-        "cartpole_masked",
-        [
-            *("algorithm.jit=false", "algorithm.unroll_length=16"),
-            "algorithm.network={layers: [8, {type: gru, units: 8}]}",
-            *("algorithm.chunk_length=8", "algorithm.minibatch_size=16"),
-        ],
-    ),
+    "recurrent": {
+        **{"type": "a2c", "jit": False, "unroll_length": 16, "chunk_length": 8},
+        "network": {"layers": [8, {"type": "gru", "units": 8}]},
+    },
 }
 
 
@@ -338,7 +334,7 @@ def test_training_is_the_same_with_evaluation(kind):
         id = "agents.environments.masked:cartpole"
     results, trained = [], []
     for every in (None, 7):
-        env = runner_.make.constructor(id)()
+        env = make.constructor(Environment(id))()
         spaces = env.observation_space, env.action_space
         agent = agents.Agent.create(CONFIGS[kind], *spaces, 2)
         with agents.Runner(agent, id, max_episode_steps=20, seed=1) as runner:

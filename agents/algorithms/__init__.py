@@ -1,4 +1,4 @@
-"""Who decides: one algorithm per file."""
+"""Learning algorithms, one per file."""
 
 from agents import lazy
 

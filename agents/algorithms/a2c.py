@@ -35,4 +35,4 @@ class Config(policy_gradient.Config):
 
 
 class A2C(policy_gradient.PolicyGradient):
-    """One step of policy and value together, every few steps of all agents."""
+    """Actor-critic with one joint step of policy and values per short unroll."""

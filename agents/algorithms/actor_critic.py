@@ -1,21 +1,18 @@
-"""What all algorithms with a policy and values share: acting, remembering, updates."""
+"""Base of algorithms with a policy and values: acting, remembering, updating."""
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import keras
 import tensorflow as tf
 
-from agents import networks, optimizers, preprocessing, returns
-from agents.networks.presets import NetworkConfig
+from agents import networks, optimizers, preprocessing
+from agents.networks.config import NetworkConfig
 from agents.tools import (
     algorithm,
+    arrays,
     bounds,
-    conditional,
-    packing,
     placement,
     rows,
     schedules,
@@ -25,73 +22,99 @@ from agents.tools import (
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Hyperparameters that all of them have."""
+    """Hyperparameters of all actor-critic algorithms."""
 
+    RATED = ("optimizer",)
+    """Names of the fields that describe optimizers with the `learning_rate`."""
     REWARDS = ("reward", "return", "clip", "none")
     """Known values of `normalize_rewards`."""
+    UNCLIPPED = ("none",)
+    """Values of `normalize_rewards` that do not clip."""
 
     # Data.
     unroll_length: bounds.Size = 128
-    """Steps of every agent per update, for unrolls."""
+    """Steps of every agent per update, when training on unrolls."""
     # Returns.
     discount: bounds.Fraction = 0.99
     normalize_observations: bool = True
     normalize_rewards: str = "return"
-    """Divide by the root mean square of the `reward` or of the discounted `return`, and
-    clip; only `clip`; or `none`. Reported returns are always raw."""
+    """Divide rewards by the root mean square of the `reward` or of the discounted
+    `return` and clip; only `clip`; or `none`. Reported returns are always raw."""
     reward_clip: bounds.PositiveFloat = 10.0
     # Objective.
     entropy_coef: schedules.Scalar = 0.0
     value_coef: bounds.NotNegative = 0.5
-    """Weight of the value loss where it is added to that of the policy."""
+    """Weight of the value loss in the sum of both losses."""
     # Optimization.
+    learning_rate: bounds.NotNegative | None = None
+    """Learning rate of all optimizers, except for those that declare their own; none
+    for the default of each."""
     optimizer: dict | None = None
-    """Moves the policy and the values, by the sum of both losses: nested blocks with a
-    `type`, see `agents.optimizers`."""
+    """Optimizer of the sum of both losses: nested blocks with a `type`, see
+    `agents.optimizers`."""
     max_failures: bounds.Whole = 0
-    """Updates in a row that may fail, since something is not finite; they are undone
-    and counted. One more stops the run."""
+    """Number of consecutive updates that may fail because a value is not finite. Failed
+    updates are undone and counted; one more stops the run."""
     jit: bool | None = None
-    """Compile the update by XLA; none: for unrolls. With whole episodes it trains on
-    the padding too, so it pays where all are equally long. Compiled environments compile
-    it in any case."""
+    """Compile the update by XLA; none compiles it for unrolls only. Compiled
+    whole episodes include their padding, so it pays if all have the same length.
+    Compiled environments compile the update in any case."""
     network: NetworkConfig = NetworkConfig()
 
     def __post_init__(self) -> None:
         bounds.require(self)
         self._require("normalize_rewards", *self.REWARDS)
         self.create_optimizer()
+        bounds.require_effect(self)
+
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        unused = {}
+        if self.whole_episodes:
+            unused["unroll_length"] = "with whole episodes"
+        if self.normalize_rewards in self.UNCLIPPED:
+            reason = f"with normalize_rewards {self.normalize_rewards}"
+            unused["reward_clip"] = reason
+        if self.create_optimizer()[1]:
+            unused["value_coef"] = "where policy and value have losses of their own"
+        if self.RATED and all(
+            optimizers.rated(self, x, 0.0) is getattr(self, x) for x in self.RATED
+        ):
+            unused["learning_rate"] = "on optimizers with rates of their own"
+        return unused
 
     @property
     def whole_episodes(self) -> bool:
-        """Whether to train on whole episodes, when they end, and not on unrolls."""
+        """Return whether to train on whole episodes rather than on unrolls."""
         return False
 
     @property
     def chunk(self) -> int:
-        """Steps of one item that is trained on."""
+        """Number of time steps in one training item."""
         return self.unroll_length
 
     @property
     def compiled(self) -> bool:
-        """Whether the update is compiled by XLA."""
+        """Return whether the update is compiled by XLA."""
         return not self.whole_episodes if self.jit is None else self.jit
 
     def create_optimizer(self) -> tuple[optimizers.Optimizer, bool]:
-        """Optimizer, and whether it has parts for `policy` and `value`.
+        """Create the optimizer, and tell whether it has parts `policy` and `value`.
 
         Raises:
-          ConfigError: for anything wrong with its config.
+          ConfigError: if the config of the optimizer is wrong.
         """
         return self.create_part("optimizer"), False
 
     def create_part(self, name: str, *functions: str) -> optimizers.Optimizer:
-        """Optimizer of a field, which may use these functions."""
+        """Create the optimizer of a field, which may use the named functions."""
         provided = ("items", "seed", *functions)
-        return optimizers.create(getattr(self, name), f"algorithm.{name}", provided)
+        rate = self.learning_rate if name in self.RATED else None
+        spec = optimizers.rated(self, name, rate)
+        return optimizers.create(spec, f"algorithm.{name}", provided)
 
     def _require(self, name: str, *known: str) -> None:
-        """Raise ValueError if a field has none of the known values."""
+        """Raise ValueError unless the field has one of the known values."""
         value = getattr(self, name)
         if value not in known:
             raise ValueError(
@@ -100,15 +123,15 @@ class Config:
 
 
 class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
-    """Acts by a policy, remembers what followed, and learns when the memory is full.
+    """Actor-critic that acts, remembers transitions and learns when the memory is full.
 
-    All of it happens inside the graph of `simulate`. Subclasses say what is remembered
-    of what follows a step, and in which memory, and what an update is.
+    Everything happens inside the graph of `simulate`. Subclasses define the memory, the
+    facts to remember about the time after a step, and the update.
     """
 
     stochastic = True
     METRICS: tuple[str, ...] = ("policy_loss", "entropy", "value_loss")
-    """Names of the metrics of losses and `adapt`."""
+    """Names of the metrics of updates."""
 
     def __init__(
         self,
@@ -120,13 +143,15 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         seed: int = 0,
     ) -> None:
         """Create variables for `num_agents` rows with episodes up to `max_length`."""
-        self._config = config
-        self.optimizer, self._separate = config.create_optimizer()
+        self.config = config
+        optimizer, self._separate = config.create_optimizer()
+        guard = {"type": "guarded", "max_failures": config.max_failures}
+        self.optimizer = optimizers.create({**guard, "optimizer": optimizer})
         super().__init__(
             (
                 *self.METRICS,
                 *self.optimizer.metric_names,
-                *("kl", "explained_variance", "failed_updates"),
+                *("kl", "explained_variance"),
             )
         )
         with placement.networks():
@@ -136,7 +161,6 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         self.generator = tf.random.Generator.from_seed(seed, alg="philox")
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._failures = tf.Variable(0, trainable=False)
         specs = spaces.spec(observation_space)
         self.observations = preprocessing.Observations(
             specs, config.normalize_observations
@@ -156,7 +180,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
                 lambda x: tf.TensorSpec(x.shape[1:], x.dtype), self._state
             ),
         }
-        self._packing = packing.Packing(chosen)
+        self._packing = arrays.Packing(chosen)
         self._chosen = [
             rows.variables(tf.zeros([num_agents, *x.shape], x.dtype))
             for x in self._packing.specs
@@ -183,7 +207,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
     def create_memory(
         self, specs: dict[str, Any], num_agents: int, max_length: int
     ) -> Any:
-        """Memory of transitions with these specs and those of `following`."""
+        """Create a memory of transitions with these specs and those of `following`."""
         raise NotImplementedError
 
     def following(
@@ -193,42 +217,22 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         terminated: tf.Tensor,
         truncated: tf.Tensor,
     ) -> dict[str, Any]:
-        """What is remembered of what follows a step, `[K, ...]`."""
-        raise NotImplementedError
-
-    def following_all(
-        self, fragments: dict[str, Any], done: tf.Tensor, states: Any
-    ) -> dict[str, Any]:
-        """The same of all steps of `learn_from`, `[F, T, ...]`.
-
-        Args:
-          fragments: As there.
-          done: Ends of episodes and of fragments.
-          states: Recurrent states after the steps, `[F, T, units]`.
-        """
+        """Return the facts to remember about the time after a step, `[K, ...]`."""
         raise NotImplementedError
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
-        """All steps on one batch `[B, T, ...]`; returns the metrics."""
+        """Run all optimizer steps on one batch `[B, T, ...]`; return the metrics."""
         raise NotImplementedError
-
-    def adapt(self, metrics: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adapt to the metrics of an update; returns more of them."""
-        return {}
-
-    def adapted(self) -> list[tf.Variable]:
-        """What `adapt` changes."""
-        return []
 
     # Acting and remembering.
 
     @property
     def batch_steps(self) -> int:
-        """Training phases last a multiple of this many batch steps."""
-        return 1 if self._config.whole_episodes else self._config.unroll_length
+        """Divisor of the length of training phases, in batch steps."""
+        return 1 if self.config.whole_episodes else self.config.unroll_length
 
     def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
-        """Reset recurrent state and running returns of these rows."""
+        """Reset the recurrent state and the running returns of these rows."""
         if training:
             self.memory.clear(agent_indices)
         zeros = self.network.initial_state(tf.size(agent_indices))
@@ -236,28 +240,24 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         zeros = tf.zeros_like(agent_indices, tf.float32)
         rows.write(self._discounted, agent_indices, zeros)
 
-    def perform(
-        self, agent_indices: tf.Tensor, observation: Any, training: bool = True
-    ) -> Any:
-        """Sample actions while training, else take the mode."""
+    def explore(self, agent_indices: tf.Tensor, observation: Any) -> Any:
+        """Sample actions, and store them until their outcome is known."""
         state = self.recurrent_state(agent_indices)
-        generator = self.generator if training else None
-        sample, parameters, next_state = self._choose(observation, state, generator)
-        if training:
-            chosen = {"sample": sample, "parameters": parameters, "state": state}
-            rows.write(self._chosen, agent_indices, self._packing.pack(chosen))
-        rows.write(self._state, agent_indices, next_state)
+        sample, parameters, following = self._choose(observation, state, self.generator)
+        chosen = {"sample": sample, "parameters": parameters, "state": state}
+        rows.write(self._chosen, agent_indices, self._packing.pack(chosen))
+        rows.write(self._state, agent_indices, following)
         return self.network.head.action(sample)
 
     def decide(
         self, observation: Any, state: Any, generator: Any = None
     ) -> tuple[Any, Any]:
-        """Modes of the distributions of actions, or samples; see `Algorithm.decide`."""
+        """Return the most likely actions, or sample them; see `Policy.decide`."""
         sample, _, state = self._choose(observation, state, generator)
         return self.network.head.action(sample), state
 
     def _choose(self, observation, state, generator) -> tuple[Any, Any, Any]:
-        """What is chosen, parameters of its distribution, next state; all `[K, ...]`."""
+        """Choose actions; return them, their parameters and next state, `[K, ...]`."""
         parameters, _, state = self.network.step(self.observations(observation), state)
         distribution = self.network.head.distribution(parameters)
         sampled = generator is not None
@@ -265,16 +265,20 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         return sample, parameters, state
 
     def initial_state(self, size: int) -> Any:
-        """State of the network at the beginning of `size` episodes, `[size, ...]`."""
+        """Return the network's state at the beginning of episodes, `[size, ...]`."""
         return self.network.initial_state(size)
 
     def recurrent_state(self, agent_indices: tf.Tensor) -> Any:
-        """State of the network in running episodes, `[K, ...]`."""
+        """Return the network's state in running episodes, `[K, ...]`."""
         return rows.gather(self._state, agent_indices)
 
     def running_state(self, agent_indices: tf.Tensor) -> Any:
-        """State of the network in running episodes, `[K, ...]`."""
+        """Return the state of the policy, which is that of the network."""
         return self.recurrent_state(agent_indices)
+
+    def go_on(self, agent_indices: tf.Tensor, state: Any) -> None:
+        """Continue running episodes with a state of the network, `[K, ...]`."""
+        rows.write(self._state, agent_indices, state)
 
     def experience(
         self,
@@ -300,42 +304,22 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
             **self._packing.unpack(rows.gather(self._chosen, agent_indices)),
         }
         self.memory.append(agent_indices, transition)
-        if not self._config.whole_episodes:
-            conditional.when(self.memory.full(), self.train)
+        if not self.config.whole_episodes:
+            self.train_when(self.memory.full())
 
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
         """Keep the finished episodes; train when there are enough."""
         self.memory.end(agent_indices)
-        if self._config.whole_episodes:
-            conditional.when(self.memory.full(), self.train)
-
-    def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
-        """Mean of -log p(action), and the policy; see `Algorithm.imitation`."""
-        first = items["first"]
-        parameters = self.network.policy(
-            self.observations(items["observation"]),
-            self.network.initial_state(tf.shape(first)[0]),
-            first,
-        )
-        distribution = self.network.head.distribution(parameters)
-        log_prob = distribution.log_prob(self._samples(items["action"], first))
-        return -tf.reduce_mean(log_prob), self.network.policy_variables
-
-    def _samples(self, action: Any, like: tf.Tensor) -> Any:
-        """What leads to actions `[B, T, ...]`; `like` is any `[B, T]`."""
-        leading = tf.unstack(tf.shape(like))
-        return tf.nest.map_structure(
-            lambda x: tf.reshape(x, [*leading, *x.shape[1:]]),
-            self.network.head.sample_of(rows.merge_time(action)),
-        )
+        if self.config.whole_episodes:
+            self.train_when(self.memory.full())
 
     def acting(self) -> list[tf.Variable]:
-        """Network, statistics of observations, and steps for schedules."""
+        """Return network, statistics of observations, and the step counter."""
         observations = (x.variables for x in self.observations.persistent)
         return [*self.network.variables, *itertools.chain(*observations), self.steps]
 
     def persistent(self) -> dict[str, Any]:
-        """Everything but the running episodes."""
+        """Return everything except the running episodes."""
         return {
             # Checkpoints of TensorFlow do not look into lists of layers.
             "network": self.network.variables,
@@ -346,54 +330,9 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
             "generator": self.generator,
             "steps": self.steps,
             "updates": self.updates,
-            "failures": self._failures,
         }
 
     # Learning.
-
-    def learn_from_memory(self) -> None:
-        """Train on finished episodes; see `Algorithm.learn_from_memory`."""
-        if not self._config.whole_episodes:
-            raise ValueError(
-                f"{self._config.type} learns from unrolls by itself, as soon as they are "
-                "complete; give a batch to learn from others."
-            )
-        if not self.memory.count:
-            raise ValueError("no episode is finished; observe more first.")
-        self.train()
-
-    def learn_from(self, fragments: dict[str, Any], mask: tf.Tensor) -> None:
-        """One update, as if the present policy had acted; see `Algorithm.learn_from`.
-
-        Recurrent state is that of the beginning of an episode before every fragment.
-        """
-        missing = -mask.shape[1] % self._config.chunk
-
-        def pad(x):
-            return tf.pad(x, [[0, 0], [0, missing], *[[0, 0]] * (x.shape.rank - 2)])
-
-        fragments, mask = tf.nest.map_structure(pad, (fragments, mask))
-        over = fragments["terminated"] | fragments["truncated"]
-        done = over | rows.last(mask)
-        first = rows.before(done, True)
-        start = self.network.initial_state(mask.shape[0])
-        parameters, _, states = self.network.sequence(
-            self.observations(fragments["observation"]), start, first
-        )
-        reward = fragments["reward"]
-        data = {
-            "observation": fragments["observation"],
-            "reward": reward,
-            "discounted": returns.running(reward, first, self.now.discount),
-            "done": done,
-            "sample": self._samples(fragments["action"], done),
-            "parameters": parameters,
-            "state": tf.nest.map_structure(
-                lambda x: tf.where(first[..., None], 0.0, rows.before(x, 0.0)), states
-            ),
-            **self.following_all(fragments, done, states),
-        }
-        self.learn(data, mask)
 
     def train(self) -> None:
         """Learn from the data of the memory, then clear it."""
@@ -401,64 +340,45 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         self.memory.clear_data()
 
     def learn(self, data: Any, mask: tf.Tensor) -> None:
-        """Update on data `[B, T, ...]`, whose valid steps the mask tells."""
-        config = self._config
+        """Update on data `[B, T, ...]` with a mask of valid steps `[B, T]`."""
+        config = self.config
         if config.normalize_rewards in ("reward", "return"):
             key = "reward" if config.normalize_rewards == "reward" else "discounted"
             self.rewards.update(data[key], mask)
         self.optimizer.schedule(self.time)
         entropy_coef = self.now.entropy_coef
         seed = self.generator.uniform_full_int([2], tf.int32)
-        undo = self._snapshot() if config.max_failures else None
         metrics = self._update(data, mask, seed, entropy_coef)
-        metrics |= self.adapt(metrics)
-        if undo is None:
-            self._require_finite(metrics)
-            self.metrics.update(metrics)
-        else:
-            self._update_metrics_or(undo, metrics)
+        self._report(**metrics)
         self.observations.update(data["observation"], mask)
         self.updates.assign_add(1)
 
     def normalized(self, reward: tf.Tensor) -> tf.Tensor:
-        """Rewards as they are learned from."""
-        if self._config.normalize_rewards == "none":
+        """Scale rewards as the config says."""
+        if self.config.normalize_rewards == "none":
             return reward
         return self.rewards(reward)
 
-    def _snapshot(self) -> Callable[[tf.Tensor], None]:
-        """Function that undoes all updates from now on, if its argument is true."""
-        state = tf.train.TrackableView(self.optimizer).descendants()
-        state = [x for x in state if isinstance(x, tf.Variable | keras.Variable)]
-        variables = [*self.network.variables, *state, *self.adapted()]
-        before = [tf.identity(tf.convert_to_tensor(x)) for x in variables]
+    def _report(
+        self, failed_updates: tf.Tensor | None = None, **metrics: tf.Tensor
+    ) -> None:
+        """Add the metrics of an update to the means, unless it failed and was undone.
 
-        def undo(failed):
-            for variable, old in zip(variables, before, strict=True):
-                variable.assign(tf.where(failed, old, tf.convert_to_tensor(variable)))
-
-        return undo
-
-    def _update_metrics_or(self, undo, metrics: dict[str, tf.Tensor]) -> None:
-        """Count an update, or undo and count it as failed if it is not finite."""
-        finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(metrics.values()))))
-        undo(~finite)
-        self._failures.assign(tf.where(finite, 0, self._failures + 1))
-        fatal = self._failures > self._config.max_failures
-        metrics = {k: tf.where(finite | fatal, x, 0.0) for k, x in metrics.items()}
-        self._require_finite(metrics)
-        self.metrics.update(metrics, tf.where(finite | fatal, 1.0, 0.0))
-        self.metrics.update({"failed_updates": tf.where(finite, 0.0, 1.0)})
-
-    def _require_finite(self, metrics: dict[str, tf.Tensor]) -> None:
-        """Stop the run if a metric is not finite, and name it."""
+        Raises:
+          InvalidArgumentError: if a metric is not finite; the message names it.
+        """
         for name, metric in metrics.items():
             tf.debugging.assert_all_finite(
                 metric, f"{type(self).__name__}'s {name} is not finite."
             )
+        if failed_updates is None:
+            self.metrics.update(metrics)
+        else:
+            self.metrics.update(metrics, 1.0 - failed_updates)
+            self.metrics.update({"failed_updates": failed_updates})
 
     def _trained_variables(self) -> Any:
-        """Variables of policy and value, or a list of both."""
+        """Return the variables to train, separately for policy and value if needed."""
         policy, value = self.network.policy_variables, self.network.value_variables
         value = [x for x in value if all(x is not y for y in policy)]
         return {"policy": policy, "value": value} if self._separate else policy + value

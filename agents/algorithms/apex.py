@@ -1,4 +1,4 @@
-"""Deep Q-learning by many agents that differ in how much they explore.
+"""Deep Q-learning with many agents that explore to different degrees.
 
 Horgan et al. (2018), "Distributed Prioritized Experience Replay".
 """
@@ -36,13 +36,13 @@ class Config(dqn.Config):
     replay_ratio: bounds.NotNegativeFloat = 0.0015
     # Exploration.
     epsilon: bounds.FractionFloat = 0.4
-    """Probability of a random action of the first agent. That of agent i out of N is
-    `epsilon ** (1 + epsilon_alpha * i / (N - 1))`, the same at all times."""
+    """Probability of a random action of the first agent. The probability of agent i of
+    N is `epsilon ** (1 + epsilon_alpha * i / (N - 1))` and never changes."""
     epsilon_alpha: bounds.NotNegativeFloat = 7.0
     ladder_size: bounds.Size | None = None
-    """Number N of agents, of which these are a part; none if these are all."""
+    """Number N of all agents, if the present ones are only a part of them."""
     ladder_offset: bounds.Whole = 0
-    """Number i of the first one of these agents."""
+    """Number i of the first of the present agents."""
     # Returns.
     n_step: bounds.Size = 3
     # Priorities.
@@ -53,45 +53,52 @@ class Config(dqn.Config):
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.noisy_std:
             raise ValueError(
                 "noisy_std explores instead of epsilon, by which agents of Ape-X differ; "
                 "use dqn."
             )
+        super().__post_init__()
+
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        unused = super().without_effect()
+        if self.epsilon in (0.0, 1.0):
+            unused["epsilon_alpha"] = f"with epsilon {self.epsilon:g}"
+        return unused
 
     def without_memory(self, num_agents: int) -> "Config":
-        """The same to act without training, by any number of agents."""
+        """Return a config for acting without training, by any number of agents."""
         config = super().without_memory(num_agents)
         return dataclasses.replace(config, ladder_size=None, ladder_offset=0)
 
     def for_rows(self, first: int, rows: int, num_agents: int, steps: int) -> "Config":
-        """The same for a part of the ladder."""
+        """Return a config for part of the ladder; see `off_policy.Config.for_rows`."""
         config = super().for_rows(first, rows, num_agents, steps)
         return dataclasses.replace(config, ladder_size=num_agents, ladder_offset=first)
 
 
 class Apex(dqn.DQN):
-    """Every agent has its own epsilon, and transitions their priority at once.
+    """DQN with an epsilon per agent and with initial priorities by error.
 
-    So new transitions do not all have the largest priority before they are drawn for
-    the first time. The metric `greedy_score` is the mean return of the agents of the
-    last quarter of the ladder, which explore least.
+    New transitions get the priority of their error at once instead of the largest one.
+    The metric `greedy_score` is the mean return of the agents in the last quarter of
+    the ladder, which explore least.
     """
 
     METRICS = (*dqn.DQN.METRICS, "greedy_score")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Arguments are those of `DQN`."""
+        """Create variables; the arguments are those of `DQN`."""
         super().__init__(*args, **kwargs)
-        config, num_agents = self._config, self._chosen.shape[0]
+        config, num_agents = self.config, self._chosen.shape[0]
         size = config.ladder_size or num_agents
         self._greedy = size - -(-size // 4) - config.ladder_offset
         self._scores = tf.Variable(tf.zeros([num_agents]), trainable=False)
 
     def epsilon(self, num_agents: int) -> exploration.Rate:
-        """Probabilities of a random action, one for each row."""
-        config = self._config
+        """Return the probability of a random action for each row."""
+        config = self.config
         size, first = config.ladder_size or num_agents, config.ladder_offset
         if not 0 <= first <= size - num_agents:
             raise ValueError(
@@ -102,7 +109,7 @@ class Apex(dqn.DQN):
         return ladder[first : first + num_agents]
 
     def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
-        """Transitions and scores of these rows begin anew."""
+        """Forget unfinished transitions and scores of these rows."""
         super().begin_episodes(agent_indices, training)
         zeros = tf.zeros_like(agent_indices, tf.float32)
         self._scores.scatter_update(tf.IndexedSlices(zeros, agent_indices))
@@ -117,7 +124,7 @@ class Apex(dqn.DQN):
         truncated: tf.Tensor,
         next_observation: Any,
     ) -> None:
-        """Remember one transition per row, and train as often as it is due."""
+        """Remember one transition per row, and run the updates that are due."""
         self._scores.scatter_add(tf.IndexedSlices(reward, agent_indices))
         super().experience(
             agent_indices,
@@ -130,7 +137,7 @@ class Apex(dqn.DQN):
         )
 
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
-        """Report the raw returns of the most greedy agents."""
+        """Report the raw returns of the least exploring agents."""
         super().end_episodes(agent_indices)
         greedy = tf.cast(agent_indices >= self._greedy, tf.float32)
         count = tf.reduce_sum(greedy)
@@ -139,8 +146,8 @@ class Apex(dqn.DQN):
         self.metrics.update({"greedy_score": score}, count)
 
     def completed(self, index: tf.Tensor) -> None:
-        """Give transitions the priority that they would get if they were drawn."""
-        if not self._config.prioritized:
+        """Set the priorities of complete transitions by their errors."""
+        if not self.config.prioritized:
             return
         index = tf.boolean_mask(index, index >= 0)
         # TensorFlow 2.21 fails at convolutions of empty batches on CPUs.

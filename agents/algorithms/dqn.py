@@ -1,4 +1,4 @@
-"""Deep Q-learning, and what Rainbow adds to it.
+"""Deep Q-learning and the improvements of Rainbow.
 
 Mnih et al. (2015), "Human-level control through deep reinforcement learning"; Hessel et
 al. (2018), "Rainbow: Combining Improvements in Deep Reinforcement Learning".
@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from agents import exploration, optimizers
 from agents.algorithms import off_policy
-from agents.networks import action_values, layers
-from agents.networks.presets import NetworkConfig
+from agents.networks import action_values, modes
+from agents.networks.config import NetworkConfig
 from agents.tools import bounds, placement, schedules
 
 
@@ -37,35 +37,46 @@ class Config(off_policy.Config):
     epsilon: bounds.Fraction = schedules.Schedule("linear", 1.0, 0.05, 10_000)
     """Probability of a random action."""
     double: bool = True
-    """Choose the next action by the network that learns; van Hasselt et al. (2016)."""
+    """Choose the next action by the online network; van Hasselt et al. (2016)."""
     dueling: bool = False
-    """Add up values of states and advantages of actions; Wang et al. (2016)."""
+    """Add up state values and action advantages; Wang et al. (2016)."""
     noisy_std: bounds.NotNegativeFloat = 0.0
-    """Initial noise of the last layers, instead of epsilon; Fortunato et al. (2018)."""
+    """Initial noise of the last layers, replacing epsilon; Fortunato et al. (2018)."""
     atoms: bounds.Size = 1
-    """Of a categorical distribution over returns; Bellemare et al. (2017)."""
+    """Atoms of return distributions, one for plain values; Bellemare et al. (2017)."""
     value_range: tuple[float, float] = (-10.0, 10.0)
-    """Returns of the first and of the last atom."""
+    """Returns of the first and the last atom."""
     huber_delta: bounds.Positive | None = 1.0
-    """Error from which on the loss is linear; none for the squared error."""
+    """Error above which the loss is linear; none for the squared error."""
     target_period: bounds.Count = 500
     """Updates between copies to the target network."""
     target_tau: bounds.Share = 1.0
-    """How far the target network moves each time."""
+    """Fraction of the way that the target network moves each time, in (0, 1]."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
     network: NetworkConfig = NetworkConfig(layers=(128, 128))
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         lowest, highest = self.value_range
         if not -math.inf < lowest < highest < math.inf:
             raise ValueError(
                 f"value_range must be finite and increasing, got {self.value_range}."
             )
+        super().__post_init__()
+
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        unused = super().without_effect()
+        if self.noisy_std:
+            unused["epsilon"] = "with noisy_std, by which agents explore"
+        if self.atoms == 1:
+            unused["value_range"] = "with atoms 1"
+        else:
+            unused["huber_delta"] = "with several atoms, whose loss is a divergence"
+        return unused
 
 
 class DQN(off_policy.OffPolicy):
-    """Learns values of all actions towards those of the best next ones."""
+    """Deep Q-learning for Discrete and MultiDiscrete actions."""
 
     METRICS = ("loss", "value", "epsilon")
 
@@ -81,7 +92,7 @@ class DQN(off_policy.OffPolicy):
         """Create variables for `num_agents` rows; `max_length` is not needed.
 
         Raises:
-          UnsupportedSpaceError: for actions that are not Discrete or MultiDiscrete.
+          UnsupportedSpaceError: if actions are not Discrete or MultiDiscrete.
         """
         del max_length
         self.optimizers = config.create_optimizers()
@@ -120,15 +131,18 @@ class DQN(off_policy.OffPolicy):
         self._support = np.linspace(*config.value_range, config.atoms, dtype=np.float32)
 
     def epsilon(self, num_agents: int) -> exploration.Rate:
-        """Probability of a random action, the same for all rows or one for each."""
-        return self._config.epsilon
+        """Return the probability of a random action, for all rows or for each."""
+        return self.config.epsilon
 
-    def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
-        """Best actions `[K, D]`, or random ones with probability epsilon."""
-        noise = self.network.draw(self.generator) if training else None
+    def best(self, observation: Any, noise: Any = None) -> tf.Tensor:
+        """Return the best actions `[K, D]`, with optional noise in the network."""
         values = self.expected(self.network(observation, noise))
-        action = self.network.best(values, observation)
-        if not training or self._config.noisy_std:
+        return self.network.best(values, observation)
+
+    def try_out(self, agent_indices: tf.Tensor, observation: Any) -> tf.Tensor:
+        """Return best actions `[K, D]`, or random ones with probability epsilon."""
+        action = self.best(observation, self.network.draw(self.generator))
+        if self.config.noisy_std:
             return action
         return self._exploration(
             agent_indices,
@@ -139,68 +153,68 @@ class DQN(off_policy.OffPolicy):
         )
 
     def environment_action(self, action: tf.Tensor) -> tf.Tensor:
-        """Actions of the space for choices `[K, D]`."""
+        """Convert choices `[K, D]` to actions of the environment."""
         if isinstance(self._space, gymnasium.spaces.Discrete):
             return action[:, 0] + int(self._space.start)
         action += tf.constant(np.ravel(self._space.start), tf.int64)
         return tf.reshape(action, [-1, *self._space.shape])
 
     def memory_action(self, action: tf.Tensor) -> tf.Tensor:
-        """Choices `[K, D]` for actions of the space."""
+        """Convert actions of the environment to choices `[K, D]`."""
         start = tf.constant(np.ravel(self._space.start), tf.int64)
         return tf.reshape(action, [-1, len(self._sizes)]) - start
 
     def expected(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Values `[B, values]` of outputs of the network `[B, values, atoms]`."""
-        if self._config.atoms == 1:
+        """Return values `[B, values]` for network outputs `[B, values, atoms]`."""
+        if self.config.atoms == 1:
             return outputs[..., 0]
         return tf.reduce_sum(tf.nn.softmax(outputs) * self._support, -1)
 
     def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
-        """What the values are to be: returns `[B, 1]`, or probabilities `[B, atoms]`.
+        """Compute target returns `[B, 1]`, or target probabilities `[B, atoms]`.
 
-        With several branches, what follows is worth the mean over them; Tavakoli et al.
-        (2018), equation 6.
+        With several action branches, the next value is the mean over them; Tavakoli et
+        al. (2018), equation 6.
         """
         following = items["next_observation"]
         noise = self.target_network.draw(self.generator)
         outputs = self.target_network(following, noise)
         judge = outputs
-        if self._config.double:
+        if self.config.double:
             judge = self.network(following, self.network.draw(self.generator))
         best = self.network.best(self.expected(judge), following)
         reward, discount = items["reward"][:, None], items["discount"][:, None]
         chosen = self.network.chosen(outputs, best)  # [B, D, atoms]
-        if self._config.atoms == 1:
+        if self.config.atoms == 1:
             return reward + discount * tf.reduce_mean(chosen, 1)
         probabilities = tf.reduce_mean(tf.nn.softmax(chosen), 1)
         returns = reward + discount * self._support
         return project(probabilities, returns, self._support)
 
     def errors(self, items: dict[str, tf.Tensor], outputs: tf.Tensor) -> tf.Tensor:
-        """Differences of targets and values `[B, D]`, of outputs of the network.
+        """Compute target minus value `[B, D]` for network outputs `[B, values, atoms]`.
 
-        For distributions, the divergence from the target, as in Rainbow.
+        With several atoms, the error is the KL divergence, as in Rainbow.
         """
         chosen = self.network.chosen(outputs, items["action"])
         target = items["target"][:, None]
-        if self._config.atoms == 1:
+        if self.config.atoms == 1:
             return target[..., 0] - chosen[..., 0]
         log_target = tf.math.log(tf.maximum(target, 1e-8))
         return tf.reduce_sum(target * (log_target - tf.nn.log_softmax(chosen)), -1)
 
     def priorities(self, items: dict[str, tf.Tensor], noise: Any = None) -> tf.Tensor:
-        """Sizes of the errors of items with targets, `[B]`."""
+        """Return the absolute errors `[B]` of items with targets."""
         outputs = self.network(items["observation"], noise)
         return tf.reduce_mean(tf.abs(self.errors(items, outputs)), 1)
 
     def loss(
         self, items: dict[str, tf.Tensor], noise: Any = None
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Weighted mean of Huber losses or divergences, and metrics."""
+        """Compute the weighted mean of Huber losses or divergences, and metrics."""
         outputs = self.network(items["observation"], noise)
         errors = self.errors(items, outputs)
-        if self._config.atoms == 1:
+        if self.config.atoms == 1:
             errors = huber(errors, self.now.huber_delta)
         loss = tf.reduce_mean(items["weight"] * tf.reduce_mean(errors, 1))
         values = self.network.chosen(self.expected(outputs), items["action"])
@@ -209,15 +223,15 @@ class DQN(off_policy.OffPolicy):
     def learn(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """One step of the optimizer; see `OffPolicy.learn`."""
+        """Take one optimizer step; see `OffPolicy.learn`."""
         noise = self.network.draw(self.generator)
         items = {**items, "target": tf.stop_gradient(self.target(items))}
         errors = tf.zeros_like(items["reward"])
-        if self._config.prioritized:
+        if self.config.prioritized:
             errors = self.priorities(items, noise)
         seed = self.generator.uniform_full_int([2], tf.int32)
         metrics = self.optimizer.step(
-            layers.learning(lambda items: self.loss(items, noise), self.network),
+            modes.learning(lambda items: self.loss(items, noise), self.network),
             self._variables,
             items=items,
             seed=seed,
@@ -231,12 +245,12 @@ class DQN(off_policy.OffPolicy):
         return {**metrics, "epsilon": epsilon}, errors
 
     def acting(self) -> list[tf.Variable]:
-        """Steps and networks; that of targets is for priorities."""
+        """Return step counters and networks; priorities need the target network."""
         networks = (self.network, self.target_network)
         return [*super().acting(), *(x for net in networks for x in net.variables)]
 
     def persistent(self) -> dict[str, Any]:
-        """Everything but the running episodes."""
+        """Return everything except the running episodes."""
         return {
             **super().persistent(),
             "network": self.network.variables,
@@ -247,7 +261,7 @@ class DQN(off_policy.OffPolicy):
 
 
 def huber(error: tf.Tensor, delta: float | tf.Tensor | None) -> tf.Tensor:
-    """Half the squared error, linear with slope delta beyond it."""
+    """Huber loss: half the squared error, linear with slope delta beyond delta."""
     if delta is None:
         return 0.5 * error**2
     size = tf.abs(error)
@@ -258,9 +272,9 @@ def huber(error: tf.Tensor, delta: float | tf.Tensor | None) -> tf.Tensor:
 def project(
     probabilities: tf.Tensor, returns: tf.Tensor, support: tf.Tensor
 ) -> tf.Tensor:
-    """Probabilities `[B, atoms]` of returns `[B, atoms]`, moved to the support `[atoms]`.
+    """Project probabilities `[B, atoms]` of returns `[B, atoms]` to support `[atoms]`.
 
-    Each is divided between its neighbors; Bellemare et al. (2017), algorithm 1.
+    Neighbors share each probability; Bellemare et al. (2017), algorithm 1.
     """
     gap = support[1] - support[0]
     returns = tf.clip_by_value(returns, support[0], support[-1])

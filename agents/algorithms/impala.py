@@ -1,4 +1,4 @@
-"""Importance weighted actor-learner architecture: an actor-critic for late data.
+"""Importance weighted actor-learner architecture: an actor-critic for delayed data.
 
 Espeholt et al. (2018), "IMPALA: Scalable Distributed Deep-RL with Importance Weighted
 Actor-Learner Architectures".
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from agents import memories, returns
 from agents.algorithms import actor_critic
-from agents.networks import layers
+from agents.networks import modes
 from agents.tools import bounds, conditional, rows, schedules
 
 
@@ -30,54 +30,55 @@ class Config(actor_critic.Config):
     """Hyperparameters of IMPALA; the defaults are those of the paper for Atari."""
 
     REWARDS = (*actor_critic.Config.REWARDS, "soft_asymmetric")
+    UNCLIPPED = ("none", "soft_asymmetric")
 
     type: str = "impala"
     # Data.
     unroll_length: bounds.Size = 20
-    """Steps of every agent that one unroll holds, which values look ahead at most."""
+    """Steps of every agent in one unroll; value targets do not reach beyond it."""
     unrolls_per_update: bounds.Size = 1
-    """Unrolls of every agent in a batch; there is one step of the optimizer per batch."""
+    """Unrolls of every agent in a batch, which gets one optimizer step."""
     queue_size: bounds.Whole = 1
-    """Batches that wait between acting and learning, so how many updates old the policy
-    is that acted; the first ones of a run only fill the queue. Zero learns at once."""
+    """Batches that wait between acting and learning: the acting policy is this many
+    updates old. The first batches of a run only fill the queue. Zero learns at once."""
     # Returns.
     normalize_rewards: str = "clip"
-    """As for other algorithms, or `soft_asymmetric`: 5 tanh(r / 5), of which 0.3 if it
-    is negative, as in the code of the paper's authors; the paper does not divide r."""
+    """Scaling as in other algorithms, or `soft_asymmetric`: 5 tanh(r / 5), times 0.3
+    where negative, as in the authors' code; the paper does not divide r by 5."""
     reward_clip: bounds.PositiveFloat = 1.0
     rho_bar: bounds.NotNegative = 1.0
-    """Largest importance weight of an error of the values."""
+    """Largest importance weight of a value error."""
     c_bar: bounds.NotNegative = 1.0
-    """Largest importance weight of what follows."""
+    """Largest importance weight of later value errors."""
     rho_pg: bounds.NotNegative = 1.0
     """Largest importance weight of an advantage."""
     vtrace_lambda: bounds.Fraction = 1.0
-    """Lower values trust the values more than what happened later."""
+    """Decay of later value errors; lower values rely more on the value function."""
     # Objective.
     reduction: str = "sum"
-    """Of all parts of the loss, over time and batch alike: `sum` as in the paper, or
-    `mean`, for which learning rate, epsilon and clip_norm do not depend on the batch."""
+    """Reduction of all losses over time and batch: `sum` as in the paper, or `mean`,
+    which makes learning rate, epsilon and clip_norm independent of the batch size."""
     entropy_coef: schedules.Scalar = 0.01
     # Optimization.
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._require("reduction", "sum", "mean")
+        super().__post_init__()
 
 
 class IMPALA(actor_critic.ActorCritic):
-    """One step of policy and values per batch of unrolls, corrected by V-trace.
+    """Actor-critic with one V-trace-corrected step per batch of unrolls.
 
-    Unrolls of all agents wait in a queue, so the policy that learns from them is
-    `queue_size` updates younger than the one that acted. Their first recurrent state is
-    that of acting; all else is computed anew, by the present network.
+    Unrolls wait in a queue, so the learning policy is `queue_size` updates newer than
+    the acting one. The stored recurrent state at the start of an unroll is used; the
+    present network recomputes the later states.
     """
 
     METRICS = (*actor_critic.ActorCritic.METRICS, "lag", "rho", "clip_fraction")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Arguments are those of `ActorCritic`."""
+        """Create variables; the arguments are those of `ActorCritic`."""
         super().__init__(*args, **kwargs)
         self._version = tf.Variable(  # Updates before each agent acted.
             tf.zeros(self._discounted.shape, tf.int64), trainable=False
@@ -86,29 +87,26 @@ class IMPALA(actor_critic.ActorCritic):
     def create_memory(
         self, specs: dict[str, Any], num_agents: int, max_length: int
     ) -> Any:
-        """Queue of batches of unrolls."""
+        """Create a queue of batches of unrolls."""
         specs = {
             **specs,
             "next_observation": specs["observation"],
             "terminated": tf.TensorSpec([], tf.bool),
             "version": tf.TensorSpec([], tf.int64),
         }
-        size = self._config.queue_size
+        size = self.config.queue_size
         return memories.Queue(specs, num_agents, self.batch_steps, size)
 
     @property
     def batch_steps(self) -> int:
-        """Training phases last a multiple of this many batch steps."""
-        return self._config.unroll_length * self._config.unrolls_per_update
+        """Divisor of the length of training phases, in batch steps."""
+        return self.config.unroll_length * self.config.unrolls_per_update
 
-    def perform(
-        self, agent_indices: tf.Tensor, observation: Any, training: bool = True
-    ) -> Any:
-        """Sample actions while training, else take the mode."""
-        if training:
-            version = tf.fill(tf.shape(agent_indices), self.updates.read_value())
-            self._version.scatter_nd_update(agent_indices[:, None], version)
-        return super().perform(agent_indices, observation, training)
+    def explore(self, agent_indices: tf.Tensor, observation: Any) -> Any:
+        """Sample actions, and store the version of the policy."""
+        version = tf.fill(tf.shape(agent_indices), self.updates.read_value())
+        self._version.scatter_nd_update(agent_indices[:, None], version)
+        return super().explore(agent_indices, observation)
 
     def following(
         self,
@@ -117,43 +115,32 @@ class IMPALA(actor_critic.ActorCritic):
         terminated: tf.Tensor,
         truncated: tf.Tensor,
     ) -> dict[str, Any]:
-        """What tells the value of what follows, and how old the policy is."""
+        """Return next observation, termination, and the version of the policy."""
         return {
             "next_observation": next_observation,
             "terminated": terminated,
             "version": tf.gather(self._version, agent_indices),
         }
 
-    def following_all(
-        self, fragments: dict[str, Any], done: tf.Tensor, states: Any
-    ) -> dict[str, Any]:
-        """The same of whole fragments `[F, T]`, which are as old as this policy."""
-        del states
-        return {
-            "next_observation": fragments["next_observation"],
-            "terminated": fragments["terminated"],
-            "version": tf.fill(done.shape, self.updates.read_value()),
-        }
-
     def train(self) -> None:
-        """Learn from the oldest batch, if the queue is full; the newest one joins it."""
+        """Learn from the oldest batch if the queue is full, then enqueue the newest."""
         conditional.when(self.memory.ready(), lambda: self.learn(*self.memory.oldest()))
         self.memory.advance()
 
     def acting(self) -> list[tf.Variable]:
-        """As of all actor-critics, and how many updates that are."""
+        """Return the variables of the base class and the update counter."""
         return [*super().acting(), self.updates]
 
     def normalized(self, reward: tf.Tensor) -> tf.Tensor:
-        """Rewards as they are learned from."""
-        if self._config.normalize_rewards != "soft_asymmetric":
+        """Scale rewards as the config says."""
+        if self.config.normalize_rewards != "soft_asymmetric":
             return super().normalized(reward)
         squeezed = 5.0 * tf.tanh(reward / 5.0)
         return tf.where(reward < 0.0, 0.3 * squeezed, squeezed)
 
     def prepare(self, data: Any, mask: tf.Tensor) -> dict[str, Any]:
-        """Training items `[M, T, ...]`, one per unroll, from memory data `[B, S, ...]`."""
-        length = self._config.unroll_length
+        """Convert memory data `[B, S, ...]` to items `[M, T, ...]`, one per unroll."""
+        length = self.config.unroll_length
         data, mask = tf.nest.map_structure(
             lambda x: tf.reshape(x, [-1, length, *x.shape[2:]]), (data, mask)
         )
@@ -174,8 +161,8 @@ class IMPALA(actor_critic.ActorCritic):
         }
 
     def scale(self, mask: tf.Tensor) -> tf.Tensor | float:
-        """Factor of the mean over a batch `[B, S]`: its valid steps, or one."""
-        if self._config.reduction == "mean":
+        """Return the factor from mean to reduction: number of valid steps, or one."""
+        if self.config.reduction == "mean":
             return 1.0
         return tf.reduce_sum(tf.cast(mask, tf.float32))
 
@@ -185,12 +172,12 @@ class IMPALA(actor_critic.ActorCritic):
         entropy_coef: tf.Tensor | float,
         scale: tf.Tensor | float,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Loss of policy and values, and metrics.
+        """Compute the loss of policy and values, and metrics.
 
         Args:
-          items: `[M, T, ...]`, all of a batch or some.
+          items: All items of a batch or some of them, `[M, T, ...]`.
           entropy_coef: Weight of the entropy.
-          scale: Factor of means over the items, see `scale`.
+          scale: Factor of the means over the items, see `scale`.
         """
         config, head, mask = self.now, self.network.head, items["mask"] > 0.0
         parameters, value, states = self.network.sequence(
@@ -224,7 +211,7 @@ class IMPALA(actor_critic.ActorCritic):
         loss = policy_loss + config.value_coef * value_loss
         loss -= entropy_coef * scale * entropy
         ratio = tf.exp(log_ratio)
-        clipped = ratio > config.rho_bar + 1e-4  # By more than what rounding does.
+        clipped = ratio > config.rho_bar + 1e-4  # Beyond rounding errors.
         unexplained = variance(target - value) / (variance(target) + 1e-8)
         return loss, {
             "policy_loss": policy_loss,
@@ -238,10 +225,10 @@ class IMPALA(actor_critic.ActorCritic):
         }
 
     def bootstrap(self, items: dict[str, Any], states: Any) -> tf.Tensor:
-        """Values `[M, T]` of what follows steps where data was cut off, else zero.
+        """Return values `[M, T]` after steps where data was cut off, zero elsewhere.
 
         Args:
-          items: As for `loss`.
+          items: Training items, see `prepare`.
           states: Recurrent states after the steps, `[M, T, units]`.
         """
         cut, following = items["cut"], (items["next_observation"], states)
@@ -260,15 +247,16 @@ class IMPALA(actor_critic.ActorCritic):
         return tf.where(cut, tf.concat([others, last[:, None]], 1), 0.0)
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
-        """One step of the optimizer on a batch `[B, S, ...]`."""
+        """Take one optimizer step on a batch `[B, S, ...]`."""
         scale = self.scale(mask)
 
         def loss(items):
             return self.loss(items, entropy_coef, scale)
 
         return self.optimizer.step(
-            layers.learning(loss, self.network),
+            modes.learning(loss, self.network),
             self._trained,
             items=self.prepare(data, mask),
             seed=seed,
+            state=self.network.non_trainable_variables,
         )

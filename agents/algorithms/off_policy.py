@@ -1,4 +1,4 @@
-"""What all algorithms with a replay memory share: acting, remembering, when to train."""
+"""Base of algorithms with a replay memory: acting, remembering, when to train."""
 
 import dataclasses
 import itertools
@@ -7,14 +7,12 @@ from typing import Any
 import gymnasium
 import tensorflow as tf
 
-from agents import memories, optimizers, preprocessing, returns
-from agents.networks.presets import NetworkConfig
+from agents import memories, optimizers, preprocessing
+from agents.networks.config import NetworkConfig
 from agents.tools import (
     algorithm,
     bounds,
-    conditional,
     placement,
-    rows,
     schedules,
     spaces,
 )
@@ -22,7 +20,7 @@ from agents.tools import (
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Hyperparameters that all of them have."""
+    """Hyperparameters of all off-policy algorithms."""
 
     OPTIMIZERS = ()
     """Names of the fields that describe optimizers."""
@@ -33,17 +31,17 @@ class Config:
     batch_size: bounds.Size = 256
     """Transitions per update."""
     start_size: bounds.Count = 5_000
-    """Transitions in the memory before the first update, unless it is full before."""
+    """Transitions in the memory before the first update, unless it fills up earlier."""
     replay_ratio: bounds.NotNegativeFloat = 1.0
     """Updates per environment step, exact on average for any number of agents."""
     stack: bounds.Size | None = None
-    """Frames of an observation that it shares with those before, stored once."""
+    """Frames in a stacked observation; each frame is stored only once."""
     # Returns.
     discount: bounds.FractionFloat = 0.99
     n_step: bounds.Size = 1
-    """Rewards that are summed up before the value of what follows."""
+    """Rewards to sum up before the bootstrapped value."""
     reward_clip: bounds.PositiveFloat | None = None
-    """Bound of rewards in training; reported returns are raw."""
+    """Bound of absolute rewards in training; reported returns are raw."""
     normalize_observations: bool = False
     # Priorities.
     prioritized: bool = False
@@ -52,11 +50,14 @@ class Config:
     priority_beta: bounds.NotNegative = 0.4
     """Exponent of importance weights."""
     # Optimization.
+    learning_rate: bounds.NotNegative | None = None
+    """Learning rate of all optimizers, except for those that declare their own; none
+    for the default of each."""
     jit: bool = True
     """Compile updates by XLA, which pays for small networks and batches."""
     threads: str = "one"
-    """`one` for all operations; several `within` large ones, such as convolutions; or
-    one for each of several operations `beside` one another, as of two networks."""
+    """CPU threads of an update: `one`; several `within` large operations such as
+    convolutions; or several operations `beside` one another, as for two networks."""
     network: NetworkConfig = NetworkConfig(layers=(256, 256))
 
     def __post_init__(self) -> None:
@@ -79,47 +80,66 @@ class Config:
                 "networks lack; use layer_normalization."
             )
         self.create_optimizers()
+        bounds.require_effect(self)
+
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        network = self.network.without_policy()
+        unused = {f"network.{name}": reason for name, reason in network.items()}
+        if not self.prioritized:
+            names = ("priority_alpha", "priority_beta")
+            unused |= dict.fromkeys(names, "unless prioritized")
+        if all(
+            optimizers.rated(self, x, 0.0) is getattr(self, x) for x in self.OPTIMIZERS
+        ):
+            unused["learning_rate"] = "on optimizers with rates of their own"
+        return unused
 
     def without_memory(self, num_agents: int) -> "Config":
-        """The same with the least capacity that is legal, to act without training."""
+        """Return a config with the least legal capacity, for acting only."""
         return self._holding(num_agents * self.n_step)
 
     def _holding(self, capacity: int, **changes: Any) -> "Config":
-        """The same for so many transitions, or as many as are legal."""
+        """Return a config with this capacity, or the least legal one if larger."""
         capacity = max(capacity, self.batch_size)
         return dataclasses.replace(self, capacity=capacity, **changes)
 
     def for_rows(self, first: int, rows: int, num_agents: int, steps: int) -> "Config":
-        """The same for an algorithm that acts for some rows and does not train.
+        """Return a config for acting with some of the rows, without training.
 
         Args:
-          first: First row, of all.
-          rows: Number of rows.
+          first: First of these rows among all.
+          rows: Number of these rows.
           num_agents: Number of all rows.
-          steps: After which what a row remembers is taken.
+          steps: Batch steps between two collections of the rows' transitions.
         """
         del first, num_agents
-        entries = steps * (1 + (self.stack or 1)) + self.n_step  # All may be ends.
+        entries = steps * (1 + (self.stack or 1)) + self.n_step  # Each may be an end.
         return self._holding(rows * entries, replay_ratio=0.0)
 
     def create_optimizers(self) -> list[optimizers.Optimizer]:
-        """What the fields `OPTIMIZERS` describe; raises ConfigError."""
+        """Create the optimizers of the fields `OPTIMIZERS`; raises ConfigError."""
         provided = ("items", "seed")
         return [
-            optimizers.create(getattr(self, name), f"algorithm.{name}", provided)
+            optimizers.create(
+                optimizers.rated(self, name, self.learning_rate),
+                f"algorithm.{name}",
+                provided,
+            )
             for name in self.OPTIMIZERS
         ]
 
 
 class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
-    """Learns from transitions of all earlier policies, which a replay memory holds.
+    """Algorithm that learns from a replay memory of transitions of earlier policies.
 
     Acting, remembering and training happen inside the graph of `simulate`. Subclasses
-    choose actions in `act`, learn from a batch in `learn`, and list their optimizers.
+    define `best` and `try_out` for acting and `learn` for one batch, and set
+    `optimizers`.
     """
 
     optimizers: list[optimizers.Optimizer]
-    """Those whose learning rates may be schedules."""
+    """Optimizers whose learning rates follow schedules."""
 
     def __init__(
         self,
@@ -133,27 +153,27 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         """Create variables for `num_agents` rows.
 
         Args:
-          observation_space: Of one environment.
+          observation_space: Observations of one environment.
           num_agents: Rows of the batch.
           config: Hyperparameters.
-          seed: Of all random numbers.
-          action: What is remembered of an action.
-          metric_names: What `learn` returns.
+          seed: Seed of all random numbers.
+          action: Spec of a stored action.
+          metric_names: Names of the metrics of `learn`.
         """
         super().__init__(metric_names)
-        self._config = config
+        self.config = config
         self.generator = tf.random.Generator.from_seed(seed, alg="philox")
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._counted = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._extra = tf.Variable(0, dtype=tf.int64, trainable=False)  # Not due.
+        self.extra = tf.Variable(0, dtype=tf.int64, trainable=False)  # Beyond ratio.
         specs = spaces.spec(observation_space)
         self.observations = preprocessing.Observations(
             specs, config.normalize_observations
         )
-        selector = memories.Uniform()
+        selector = "uniform"
         if config.prioritized:
-            selector = memories.Prioritized(config.priority_alpha)
+            selector = {"type": "prioritized", "alpha": config.priority_alpha}
         with placement.memory():
             self.memory = memories.Replay(
                 spaces.transform(lambda x: tf.TensorSpec(x.shape, x.dtype), specs),
@@ -175,18 +195,24 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
             self._update_on, config.jit, memory=False
         )
 
-    def act(
-        self, agent_indices: tf.Tensor, observation: Any, training: bool
-    ) -> tf.Tensor:
-        """Actions `[K, ...]` in the form that is remembered."""
+    def best(self, observation: Any) -> tf.Tensor:
+        """Return the best actions `[K, ...]`, in the form that the memory stores.
+
+        Args:
+          observation: Network inputs, `[K, ...]`.
+        """
+        raise NotImplementedError
+
+    def try_out(self, agent_indices: tf.Tensor, observation: Any) -> tf.Tensor:
+        """Return exploring actions for rows int32 `[K]`; see `best`."""
         raise NotImplementedError
 
     def environment_action(self, action: tf.Tensor) -> Any:
-        """Actions of the environment's space for those that are remembered."""
+        """Convert stored actions to actions of the environment."""
         raise NotImplementedError
 
     def memory_action(self, action: Any) -> tf.Tensor:
-        """What is remembered of actions of the environment's space."""
+        """Convert actions of the environment to the form that the memory stores."""
         raise NotImplementedError
 
     def learn(
@@ -196,7 +222,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 
         Args:
           items: Dict of `[B, ...]`: observation, action, reward (of n steps), discount
-            of what follows (zero where terminated), next_observation, and weight.
+            of the next value (zero where terminated), next_observation, weight.
 
         Returns:
           Metrics, and temporal difference errors `[B]`.
@@ -204,28 +230,24 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         raise NotImplementedError
 
     def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
-        """Transitions of these rows begin anew."""
+        """Forget unfinished transitions of these rows."""
         if training:
             self.memory.begin(agent_indices)
 
-    def perform(
-        self, agent_indices: tf.Tensor, observation: Any, training: bool = True
-    ) -> Any:
-        """Explore while training, else take the best action."""
-        action = self.act(agent_indices, self.observations(observation), training)
-        if training:
-            self._chosen.scatter_nd_update(agent_indices[:, None], action)
+    def explore(self, agent_indices: tf.Tensor, observation: Any) -> Any:
+        """Return exploring actions, and store them until their outcome is known."""
+        action = self.try_out(agent_indices, self.observations(observation))
+        self._chosen.scatter_nd_update(agent_indices[:, None], action)
         return self.environment_action(action)
 
     def decide(
         self, observation: Any, state: Any, generator: Any = None
     ) -> tuple[Any, Any]:
-        """Best actions; there is no state. See `Algorithm.decide`."""
+        """Return the best actions; the state is unused. See `Policy.decide`."""
         if generator is not None:
             self.require_stochastic()
-        seen = self.observations(observation)
-        rows = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
-        return self.environment_action(self.act(rows, seen, False)), state
+        action = self.best(self.observations(observation))
+        return self.environment_action(action), state
 
     def experience(
         self,
@@ -237,7 +259,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         truncated: tf.Tensor,
         next_observation: Any,
     ) -> None:
-        """Remember one transition per row, and train as often as it is due."""
+        """Remember one transition per row, and run the updates that are due."""
         self.steps.assign_add(tf.size(agent_indices, tf.int64))
         chosen = tf.gather(self._chosen, agent_indices)
         facts = reward, terminated, truncated
@@ -254,57 +276,58 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         truncated: tf.Tensor,
         next_observation: Any,
     ) -> None:
-        """Put one transition per row into the memory; the action as it is there."""
-        if self._config.normalize_observations:
+        """Add one transition per row to the memory, with actions in stored form."""
+        if self.config.normalize_observations:
             self.observations.update(observation, tf.ones_like(terminated))
         index = self.memory.append(
             agent_indices,
             observation,
             action,
-            self._clipped(reward),
+            self.clipped(reward),
             terminated,
             truncated,
             next_observation,
         )
         self.completed(index)
 
-    def _clipped(self, reward: tf.Tensor) -> tf.Tensor:
-        limit = self._config.reward_clip
+    def clipped(self, reward: tf.Tensor) -> tf.Tensor:
+        """Clip rewards to the bound of the config."""
+        limit = self.config.reward_clip
         return reward if limit is None else tf.clip_by_value(reward, -limit, limit)
 
     @property
     def start_size(self) -> int:
-        """Transitions in the memory before the first update."""
-        return self._config.start_size
+        """Number of transitions in the memory before the first update."""
+        return self.config.start_size
 
     def remembered(self, steps: tf.Tensor) -> None:
-        """Train as often as it is due after so many more steps, int64."""
+        """Run the updates that are due after this number of new steps, int64."""
         size = self.memory.size
-        full = self.steps >= self._config.capacity  # Though ends of episodes take room.
+        full = self.steps >= self.config.capacity  # Ends of episodes take entries, too.
         begun = (self._counted > 0) | full
         self.count(steps, (size >= self.start_size) | (begun & (size > 0)))
-        conditional.when(self.due() > 0, self.train)
+        self.train_when(self.due() > 0)
 
     def count(self, steps: tf.Tensor, ready: tf.Tensor) -> None:
-        """Updates are due for so many more steps, int64, if the memory is ready."""
+        """Count new steps, int64, towards the updates due, if the memory is ready."""
         self._counted.assign_add(tf.where(ready, steps, 0))
 
     def completed(self, index: tf.Tensor) -> None:
-        """Learn which transitions are complete now, int64 `[M]`, -1 for none."""
+        """Handle newly complete transitions, int64 `[M]`, -1 for none."""
 
     def due(self) -> tf.Tensor:
-        """Updates that are missing, for the steps since the memory is large enough."""
-        ratio = tf.constant(self._config.replay_ratio, tf.float64)
+        """Return the number of updates due for the steps counted so far."""
+        ratio = tf.constant(self.config.replay_ratio, tf.float64)
         wanted = tf.floor(tf.cast(self._counted, tf.float64) * ratio + 1e-6)
-        return tf.cast(wanted, tf.int64) + self._extra - self.updates
+        return tf.cast(wanted, tf.int64) + self.extra - self.updates
 
     def acting(self) -> list[tf.Variable]:
-        """Statistics of observations, and time; subclasses add their networks."""
+        """Return statistics and counters; subclasses add their networks."""
         observations = (x.variables for x in self.observations.persistent)
         return [*itertools.chain(*observations), self.steps, self.updates]
 
     def persistent(self) -> dict[str, Any]:
-        """Everything but the running episodes."""
+        """Return everything except the running episodes."""
         return {
             "observations": self.observations.persistent,
             "memory": self.memory.persistent,
@@ -312,77 +335,37 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
             "steps": self.steps,
             "updates": self.updates,
             "counted": self._counted,
-            "extra": self._extra,
+            "extra": self.extra,
         }
 
     def train(self) -> None:
-        """All updates that are due."""
+        """Run all updates that are due."""
         count = tf.cast(self.due(), tf.int32)
         self._schedule()
         self._report(self._run_updates(count), count)
 
     def train_on(self, items: dict[str, Any]) -> tf.Tensor:
-        """One update on a batch that another algorithm did `draw`, from its memory.
+        """Update on a batch that another algorithm took from its memory by `draw`.
 
         Returns:
-          Temporal difference errors `[B]`, which belong to its memory.
+          Temporal difference errors `[B]`, for the memory of that algorithm.
         """
         self._schedule()
         metrics, errors = self._run_update_on(items)
         self._report(metrics, 1)
         return errors
 
-    def learn_from_memory(self) -> None:
-        """One update on a batch of the memory; see `Algorithm.learn_from_memory`."""
-        size, needed = int(self.memory.size), self._config.batch_size
-        if size < needed:
-            raise ValueError(
-                f"the memory holds {size} transitions, an update needs {needed}; "
-                "observe more first."
-            )
-        self._extra.assign_add(1)
-        self._schedule()
-        self._report(self._run_updates(tf.constant(1)), 1)
-
-    def learn_from(self, fragments: dict[str, Any], mask: tf.Tensor) -> None:
-        """One update on all transitions at once; see `Algorithm.learn_from`."""
-        observation, terminated = fragments["observation"], fragments["terminated"]
-        if self._config.normalize_observations:
-            self.observations.update(observation, mask)
-        # Shorter fragments end before the padding, which leads nowhere.
-        done = terminated | fragments["truncated"] | rows.last(mask) | ~mask
-        reward, discount, last = returns.n_step(
-            self._clipped(fragments["reward"]),
-            *(terminated, done, self._config.discount, self._config.n_step),
-        )
-        following = tf.nest.map_structure(
-            lambda x: tf.gather(x, last, batch_dims=1), fragments["next_observation"]
-        )
-        items = {
-            "observation": observation,
-            "action": fragments["action"],
-            "reward": reward,
-            "discount": discount,
-            "next_observation": following,
-            "weight": tf.ones_like(reward),
-            "index": tf.fill(tf.shape(mask), tf.constant(-1, tf.int64)),
-        }
-        items = tf.nest.map_structure(lambda x: tf.boolean_mask(x, mask), items)
-        items["action"] = self.memory_action(items["action"])
-        self._extra.assign_add(1)
-        self.train_on(items)
-
     def draw(self) -> dict[str, Any]:
         """Draw a batch from the memory; see `Replay.sample`."""
         seed = self.generator.uniform_full_int([2], tf.int32)
-        return self.memory.sample(self._config.batch_size, seed, self.now.priority_beta)
+        return self.memory.sample(self.config.batch_size, seed, self.now.priority_beta)
 
     def _schedule(self) -> None:
         for optimizer in self.optimizers:
             optimizer.schedule(self.time)
 
     def _report(self, metrics: dict[str, tf.Tensor], count: tf.Tensor | int) -> None:
-        """Count mean metrics of so many updates; raise if they are not finite."""
+        """Add mean metrics of a number of updates; raise if they are not finite."""
         for name, metric in metrics.items():
             tf.debugging.assert_all_finite(
                 metric, f"{type(self).__name__}'s {name} is not finite."
@@ -390,12 +373,12 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         self.metrics.update(metrics, tf.cast(count, tf.float32))
 
     def _update_repeatedly(self, count: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Mean metrics of so many updates."""
+        """Run this number of updates; return their mean metrics."""
         total = optimizers.repeat(count, lambda index: self._update())
         return optimizers.scale(total, 1.0 / tf.cast(count, tf.float32))
 
     def _update(self) -> dict[str, tf.Tensor]:
-        """One update on a new batch."""
+        """Update on a new batch."""
         items = self.draw()
         metrics, errors = self._update_on(items)
         self.memory.update(items["index"], errors)
@@ -404,13 +387,13 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
     def _update_on(
         self, items: dict[str, Any]
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """One update on a batch of the memory."""
+        """Update on a batch of the memory."""
         self.updates.assign_add(1)
         items = self.prepare(items)
         del items["index"]
         return self.learn(items)
 
     def prepare(self, items: dict[str, Any]) -> dict[str, Any]:
-        """Transitions of the memory with observations as the networks see them."""
+        """Return transitions with observations preprocessed for the networks."""
         names = ("observation", "next_observation")
         return {**items, **{name: self.observations(items[name]) for name in names}}

@@ -1,39 +1,48 @@
-"""What all policy gradients share: advantages, losses, updates."""
+"""Base of policy gradients: advantages, losses, updates."""
 
 import dataclasses
 from typing import Any
 
 import tensorflow as tf
 
-from agents import memories, optimizers, returns
+from agents import optimizers, returns
 from agents.algorithms import actor_critic
-from agents.networks import layers
+from agents.networks import modes
 from agents.tools import bounds, conditional, rows
+from agents.tools import config as config_
+
+MEMORIES = {
+    "episodes": "agents.memories.episodes:Episodes",
+    "unrolls": "agents.memories.unrolls:Unrolls",
+}
+"""Import paths of memories by their names in configs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(actor_critic.Config):
-    """Hyperparameters that all policy gradients have."""
+    """Hyperparameters of all policy gradients."""
+
+    RATED = ("optimizer", "value_optimizer")
 
     # Data.
     memory: str = "episodes"
-    """`episodes`: whole episodes; `unrolls`: fixed number of steps of every agent."""
+    """Data of updates: whole `episodes`, or `unrolls` of a fixed number of steps."""
     update_every: bounds.Size = 25
-    """Episodes per update, for whole episodes."""
+    """Episodes per update, when training on whole episodes."""
     chunk_length: bounds.Size = 16
-    """Steps that recurrent networks are trained through."""
+    """Steps of backpropagation through time in recurrent networks."""
     # Returns.
     gae_lambda: bounds.Fraction = 0.95
-    """1 gives Monte-Carlo advantages; lower values trade variance for bias."""
+    """Decay of later value errors; 1 gives Monte-Carlo advantages of high variance."""
     normalize_advantages: bool = True
     # Optimization.
     value_optimizer: dict | None = None
-    """Moves the values in place of `optimizer`, or only their last layer where the torso
-    is shared."""
+    """Optimizer of the values in place of `optimizer`; with a shared torso it trains
+    only their last layer."""
 
     def __post_init__(self) -> None:
         bounds.require(self)
-        self._require("memory", "episodes", "unrolls")
+        self._require("memory", *MEMORIES)
         unrolls = self.memory == "unrolls" and self.network.recurrent
         if unrolls and self.unroll_length % self.chunk_length:
             raise ValueError(
@@ -42,50 +51,65 @@ class Config(actor_critic.Config):
             )
         super().__post_init__()
 
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        unused = super().without_effect()
+        if not self.whole_episodes:
+            unused["update_every"] = f"with memory {self.memory}"
+        if not self.network.recurrent:
+            unused["chunk_length"] = "on networks that are not recurrent"
+        return unused
+
     @property
     def whole_episodes(self) -> bool:
-        """Whether to train on whole episodes, when they end, and not on unrolls."""
+        """Return whether to train on whole episodes rather than on unrolls."""
         return self.memory == "episodes"
 
     @property
     def chunk(self) -> int:
-        """Steps of one item that is trained on."""
+        """Number of time steps in one training item."""
         return self.chunk_length if self.network.recurrent else 1
 
     def create_optimizer(self) -> tuple[optimizers.Optimizer, bool]:
-        """Optimizer, and whether it has parts for `policy` and `value`.
+        """Create the optimizer, and tell whether it has parts `policy` and `value`.
 
         Raises:
-          ConfigError: for anything wrong with its config.
+          ConfigError: if the config of the optimizer is wrong.
         """
         policy = self.create_part("optimizer", "kl")
         if self.value_optimizer is None:
             return policy, False
         value = self.create_part("value_optimizer")
-        return optimizers.Plus(policy=policy, value=value), True
+        return separate(policy, value), True
+
+
+def separate(policy: Any, value: Any) -> optimizers.Optimizer:
+    """Create an optimizer with one part for the policy and one for the values."""
+    parts = {"type": "plus", "policy": policy, "value": value}
+    return optimizers.create(parts, "algorithm.optimizer")
 
 
 class PolicyGradient(actor_critic.ActorCritic):
-    """Moves a policy towards actions that did better than expected.
+    """Policy gradient, which makes actions with positive advantage more likely.
 
     Williams (1992), "Simple Statistical Gradient-Following Algorithms for Connectionist
     Reinforcement Learning"; Sutton et al. (2000), "Policy Gradient Methods for
     Reinforcement Learning with Function Approximation".
 
-    Episodes or unrolls `[B, T]` are trained on as soon as the memory is full.
+    The algorithm trains on episodes or unrolls `[B, T]` as soon as the memory is full.
     Subclasses override `policy_loss`.
     """
 
     def create_memory(
         self, specs: dict[str, Any], num_agents: int, max_length: int
     ) -> Any:
-        """Memory of whole episodes or of unrolls."""
-        config = self._config
+        """Create a memory of whole episodes or of unrolls."""
+        config, size = self.config, (self.config.unroll_length,)
+        if config.whole_episodes:
+            length = -(-max_length // config.chunk) * config.chunk
+            size = config.update_every, length
         specs = {**specs, "bootstrap": tf.TensorSpec([])}
-        if not config.whole_episodes:
-            return memories.Unrolls(specs, num_agents, config.unroll_length)
-        length = -(-max_length // config.chunk) * config.chunk
-        return memories.Episodes(specs, num_agents, config.update_every, length)
+        return config_.imported(MEMORIES[config.memory])(specs, num_agents, *size)
 
     def following(
         self,
@@ -94,7 +118,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         terminated: tf.Tensor,
         truncated: tf.Tensor,
     ) -> dict[str, Any]:
-        """Values of the observations behind steps where data ends, else zero."""
+        """Return values after steps where data is cut off, zero elsewhere, `[K]`."""
         last = truncated | self.memory.last_of_unroll(agent_indices)
         cut = last & ~terminated
         leaves = tf.nest.flatten(next_observation)
@@ -114,25 +138,16 @@ class PolicyGradient(actor_critic.ActorCritic):
         )
         return {"bootstrap": bootstrap}
 
-    def following_all(
-        self, fragments: dict[str, Any], done: tf.Tensor, states: Any
-    ) -> dict[str, Any]:
-        """The same of whole fragments `[F, T]`."""
-        seen = self.observations(fragments["next_observation"])
-        _, value, _ = self.network.step(*rows.merge_time((seen, states)))
-        cut = done & ~fragments["terminated"]
-        return {"bootstrap": tf.where(cut, tf.reshape(value, cut.shape), 0.0)}
-
     def prepare(self, data: Any, mask: tf.Tensor) -> dict[str, Any]:
-        """Training items `[M, L, ...]` from memory data `[B, T, ...]`.
+        """Convert memory data `[B, T, ...]` to training items `[M, L, ...]`.
 
-        L is the chunk length, one for feed-forward networks. Items without valid steps
-        are left out where shapes are dynamic; `mask` tells the padding of the others.
+        L is the chunk length, or one for feed-forward networks. Items without valid
+        steps are dropped where shapes are dynamic; `mask` marks the valid steps.
         """
-        config = self._config
+        config = self.config
         length = mask.shape[1]
 
-        def clean(x):  # What old data is left in the padding must not overflow.
+        def clean(x):  # Old data in the padding must not overflow.
             valid = tf.reshape(mask, [*mask.shape, *[1] * (x.shape.rank - 2)])
             return tf.where(valid, x, tf.zeros_like(x))
 
@@ -174,7 +189,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         return items
 
     def policies(self, items: dict[str, Any]) -> tuple[Any, Any]:
-        """Distributions `[M, L]` of the policy that acted, and of the present one."""
+        """Return distributions `[M, L]` of the acting policy and of the present one."""
         head = self.network.head
         if "present" in items:
             parameters, _ = items["present"]
@@ -183,7 +198,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         return head.distribution(items["parameters"]), head.distribution(parameters)
 
     def values(self, items: dict[str, Any]) -> tf.Tensor:
-        """Present values `[M, L]`."""
+        """Return the present values `[M, L]`."""
         if "present" in items:
             return items["present"][1]
         return self.network.value(*_inputs(items))
@@ -191,7 +206,7 @@ class PolicyGradient(actor_critic.ActorCritic):
     def policy_loss(
         self, items: dict[str, Any], entropy_coef: tf.Tensor | float
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Mean of -log p(action) advantage - entropy on items `[M, L, ...]`."""
+        """Compute the mean of -log p(action) advantage - entropy, and metrics."""
         _, new = self.policies(items)
         entropy = mean(new.entropy(), items["mask"])
         gain = mean(new.log_prob(items["sample"]) * items["advantage"], items["mask"])
@@ -201,17 +216,17 @@ class PolicyGradient(actor_critic.ActorCritic):
     def value_loss(
         self, items: dict[str, Any]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Half the squared error of the values to the returns, and its metric."""
+        """Compute half the squared error of values to returns, and the metric."""
         value = self.values(items)
         loss = 0.5 * mean((value - items["return"]) ** 2, items["mask"])
         return loss, {"value_loss": loss}
 
     def kl(self, items: dict[str, Any], local: bool = False) -> tf.Tensor:
-        """Mean divergence of the present policy from an older one, in nats.
+        """Compute the mean KL divergence from an older policy to the present one.
 
-        That is the one before the update, if optimizers limit the divergence, else the
-        one that acted. If local, it is the present one held fixed: the divergence is
-        zero then, with the Fisher information as its Hessian.
+        The older policy is the one before the update if an optimizer limits the
+        divergence, else the acting one. If `local`, it is the present policy held
+        constant: the divergence is zero, with the Fisher information as its Hessian.
         """
         head = self.network.head
         old, new = self.policies(items)
@@ -223,11 +238,11 @@ class PolicyGradient(actor_critic.ActorCritic):
         return mean(old.kl(new), items["mask"])
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
-        """All steps on one batch `[B, T, ...]`."""
+        """Run all optimizer steps on one batch `[B, T, ...]`; return the metrics."""
         items = self.prepare(data, mask)
 
         def learning(loss):
-            return layers.learning(loss, self.network)
+            return modes.learning(loss, self.network)
 
         def policy_loss(items):
             return self.policy_loss(items, entropy_coef)
@@ -247,6 +262,7 @@ class PolicyGradient(actor_critic.ActorCritic):
             items=items,
             kl=self.kl,
             seed=seed,
+            state=self.network.non_trainable_variables,
         )
         residual = items["return"] - items["value"]
         variance = _variance(items["return"], items["mask"])
@@ -257,28 +273,29 @@ class PolicyGradient(actor_critic.ActorCritic):
 
 
 def _inputs(items: dict[str, Any]) -> tuple:
-    """What the network takes of items."""
+    """Return the inputs of the network for items."""
     return items["observation"], items["state"], items["first"]
 
 
 def importance(old: Any, new: Any, items: dict[str, Any]) -> tf.Tensor:
-    """Ratios `[M, L]` of the probabilities of what was done, one for padding."""
+    """Ratios `[M, L]` of new to old probabilities of the actions, one for padding."""
     log_ratio = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
     return tf.exp(tf.where(items["mask"] > 0, log_ratio, 0.0))
 
 
 def mean(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mean over the valid steps, of tensors of the same shape."""
+    """Mean over the valid steps; value and mask have the same shape."""
+    returns.require_same_shape(value=value, mask=mask)
     return tf.reduce_sum(value * mask) / tf.maximum(tf.reduce_sum(mask), 1.0)
 
 
 def _variance(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Variance over the valid steps."""
+    """Variance over the valid steps; value and mask have the same shape."""
     return mean((value - mean(value, mask)) ** 2, mask)
 
 
 def _standardize(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Zero mean and unit deviation over the valid steps of batch and time."""
+    """Shift and scale to zero mean and unit deviation over the valid steps."""
     mask = tf.reshape(mask, tf.shape(value))
     deviation = tf.sqrt(_variance(value, mask)) + 1e-8
     return (value - mean(value, mask)) / deviation

@@ -18,15 +18,17 @@ from agents.tools import bounds, placement, schedules
 class Config(policy_gradient.Config):
     """Hyperparameters of PPO; the defaults are those of the TensorFlow Agents paper."""
 
+    RATED = ()
+
     type: str = "ppo"
     discount: bounds.Fraction = 0.995
     gae_lambda: bounds.Fraction = 1.0
     normalize_rewards: str = "reward"
     # Objective.
     objective: str = "kl"
-    """`kl`: adaptive penalty; `clip`: clipped importance ratio."""
+    """Surrogate objective: adaptive `kl` penalty, or `clip` of importance ratios."""
     kl_target: bounds.Positive = 0.01
-    """Aimed KL divergence per update, in nats; the penalty adapts to it."""
+    """Target of the KL divergence per update, in nats; the penalty adapts to it."""
     kl_cutoff_factor: bounds.NotNegative = 2.0
     kl_cutoff_coef: bounds.NotNegative = 1000.0
     """Weight of the squared KL divergence beyond `kl_cutoff_factor` targets."""
@@ -35,66 +37,91 @@ class Config(policy_gradient.Config):
     clip: bounds.Positive = 0.2
     value_clip: bounds.Positive | None = None
     """Largest change of values per update, in units of normalized returns."""
-    # Optimization by Adam, unless there are other optimizers.
+    # Optimization by Adam, unless other optimizers are given.
     epochs: bounds.Count = 25
     minibatch_size: bounds.Size | None = None
     """Steps per gradient step; none for the whole batch."""
     block_size: bounds.Size = 1000
-    """Steps of the whole batch that are computed at a time. The KL cut-off looks at
-    each block, as it does at each episode in the paper."""
+    """Steps of the whole batch to compute at a time. The KL cut-off applies to each
+    block, as it applies to each episode in the paper."""
     learning_rate: bounds.NotNegative = 1e-4
     value_learning_rate: bounds.NotNegative | None = 1e-3
-    """None for that of the policy."""
+    """Learning rate of the values; none for that of the policy."""
     adam_epsilon: bounds.NotNegativeFloat = 1e-7
     clip_norm: bounds.NotNegative | None = None
-    """Largest global norm of the gradients of policy and of value."""
+    """Largest global norm of the gradients of policy and of value, each."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._require("objective", "kl", "clip")
+        super().__post_init__()
+
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        unused = super().without_effect()
+        names = ("kl_target", "kl_cutoff_factor", "kl_cutoff_coef", "kl_penalty")
+        names = names if self.objective == "clip" else ("clip",)
+        unused |= dict.fromkeys(names, f"with objective {self.objective}")
+        if self.objective == "kl" and self.kl_cutoff_coef == 0:
+            unused["kl_cutoff_factor"] = "with kl_cutoff_coef 0"
+        if self.minibatch_size is not None or self.compiled:
+            unused["block_size"] = "with minibatches or a compiled update"
+        own_policy, own_value = self.optimizer is None, self.value_optimizer is None
+        together = self.network.shared and own_policy and own_value
+        if together and self.value_learning_rate is not None:
+            unused["value_learning_rate"] = "with a shared network"
+        if not own_value:
+            unused["value_learning_rate"] = "with value_optimizer"
+        if not own_policy and not (own_value and self.value_learning_rate is None):
+            unused["learning_rate"] = "with optimizer, which has a rate of its own"
+        if not (own_policy or own_value):
+            names = ("epochs", "minibatch_size", "block_size")
+            names = *names, "adam_epsilon", "clip_norm"
+            unused |= dict.fromkeys(names, "with optimizer and value_optimizer")
+        return unused
 
     def create_optimizer(self) -> tuple[optimizers.Optimizer, bool]:
-        """Epochs of Adam; other optimizers replace it for policy or value."""
+        """Create an optimizer with epochs of Adam, unless the config has others."""
         policy, value = self._adam(self.learning_rate), self._adam(self._value_rate)
         if self.optimizer is None and self.value_optimizer is None:
             if self.network.shared:
                 return self._minibatches(policy), False
-            both = optimizers.Plus(policy=policy, value=value)
+            both = policy_gradient.separate(policy, value)
             return self._minibatches(both), True
         policy, value = self._minibatches(policy), self._minibatches(value)
         if self.optimizer is not None:
             policy = self.create_part("optimizer", "kl")
         if self.value_optimizer is not None:
             value = self.create_part("value_optimizer")
-        return optimizers.Plus(policy=policy, value=value), True
+        return policy_gradient.separate(policy, value), True
 
     @property
     def _value_rate(self) -> schedules.Scalar:
         rate = self.value_learning_rate
         return self.learning_rate if rate is None else rate
 
-    def _adam(self, learning_rate: schedules.Scalar) -> optimizers.Gradient:
+    def _adam(self, learning_rate: schedules.Scalar) -> dict:
         whole = self.minibatch_size is None and not self.compiled
-        return optimizers.Gradient(
-            "adam",
-            learning_rate,
-            self.clip_norm,
-            self._items(self.block_size) if whole else None,
-            epsilon=self.adam_epsilon,
-        )
+        return {
+            "type": "adam",
+            "learning_rate": learning_rate,
+            "clip_norm": self.clip_norm,
+            "block": self._items(self.block_size) if whole else None,
+            "epsilon": self.adam_epsilon,
+        }
 
-    def _minibatches(self, optimizer: optimizers.Optimizer) -> optimizers.Minibatch:
+    def _minibatches(self, optimizer: Any) -> optimizers.Optimizer:
         size = self.minibatch_size
         size = None if size is None else self._items(size)
-        return optimizers.Minibatch(optimizer, self.epochs, size)
+        steps = {"type": "minibatch", "epochs": self.epochs, "size": size}
+        return optimizers.create({**steps, "optimizer": optimizer}, "algorithm")
 
     def _items(self, steps: int) -> int:
-        """Number of items, which are chunks for recurrent networks."""
+        """Return the number of items, which are chunks in recurrent networks."""
         return max(steps // (self.chunk_length if self.network.recurrent else 1), 1)
 
 
 class PPO(policy_gradient.PolicyGradient):
-    """Policy gradients with several epochs per batch near the behavior policy."""
+    """Policy gradient with several epochs per batch, close to the acting policy."""
 
     METRICS = (
         *policy_gradient.PolicyGradient.METRICS,
@@ -103,19 +130,19 @@ class PPO(policy_gradient.PolicyGradient):
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Arguments are those of `PolicyGradient`."""
+        """Create variables; the arguments are those of `PolicyGradient`."""
         super().__init__(*args, **kwargs)
-        with placement.networks():  # The loss depends on it, wherever it is computed.
-            self.kl_penalty = tf.Variable(self._config.kl_penalty, trainable=False)
+        with placement.networks():  # On the device that computes the loss.
+            self.kl_penalty = tf.Variable(self.config.kl_penalty, trainable=False)
 
     def persistent(self) -> dict[str, Any]:
-        """Everything but the running episodes."""
+        """Return everything except the running episodes."""
         return {**super().persistent(), "kl_penalty": self.kl_penalty}
 
     def policy_loss(
         self, items: dict[str, Any], entropy_coef: tf.Tensor | float
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Loss of the policy on items `[M, L, ...]` and its metrics."""
+        """Compute the policy loss on items `[M, L, ...]`, and metrics."""
         config, mask = self.now, items["mask"]
         old, new = self.policies(items)
         ratio = policy_gradient.importance(old, new, items)
@@ -138,7 +165,7 @@ class PPO(policy_gradient.PolicyGradient):
     def value_loss(
         self, items: dict[str, Any]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Half the squared error of the values to the returns, and its metric."""
+        """Compute half the squared error of values to returns, and the metric."""
         limit = self.now.value_clip
         if limit is None:
             return super().value_loss(items)
@@ -149,16 +176,17 @@ class PPO(policy_gradient.PolicyGradient):
         loss = 0.5 * policy_gradient.mean(error, items["mask"])
         return loss, {"value_loss": loss}
 
-    def adapt(self, metrics: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adapt the weight of the KL divergence towards its target."""
-        kl, target = metrics["kl"], self.now.kl_target
+    def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
+        """Run all steps on one batch, then adapt the weight of the KL divergence."""
+        metrics = super()._update_steps(data, mask, seed, entropy_coef)
+        if self.config.objective == "kl":
+            self._adapt(metrics["kl"], metrics.get("failed_updates", 0.0))
+        return {**metrics, "kl_penalty": tf.convert_to_tensor(self.kl_penalty)}
+
+    def _adapt(self, kl: tf.Tensor, failed: tf.Tensor | float) -> None:
+        """Move the weight of the KL divergence towards its target."""
+        target = self.now.kl_target
         factor = tf.where(kl > 1.3 * target, 1.5, 1.0)
         factor = tf.where(kl < 0.7 * target, 1.0 / 1.5, factor)
-        if self._config.objective == "kl":
-            new = tf.clip_by_value(self.kl_penalty * factor, 1e-6, 1e6)
-            self.kl_penalty.assign(new)
-        return {"kl_penalty": tf.convert_to_tensor(self.kl_penalty)}
-
-    def adapted(self) -> list[tf.Variable]:
-        """The weight of the KL divergence."""
-        return [self.kl_penalty]
+        new = tf.clip_by_value(self.kl_penalty * factor, 1e-6, 1e6)
+        self.kl_penalty.assign(tf.where(failed > 0.0, self.kl_penalty, new))

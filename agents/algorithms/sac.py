@@ -14,8 +14,14 @@ import tensorflow as tf
 
 from agents import optimizers
 from agents.algorithms import off_policy
-from agents.networks import distributions, heads, layers, soft_actor_critic
-from agents.tools import bounds, placement, rows, schedules, spaces
+from agents.networks import (
+    boxes,
+    distributions,
+    modes,
+    squashed,
+    twin_critics,
+)
+from agents.tools import bounds, placement, schedules, spaces
 
 
 def _descent() -> dict:
@@ -30,21 +36,30 @@ class Config(off_policy.Config):
 
     type: str = "sac"
     tau: bounds.Share = 0.005
-    """How far the target critics move after every update."""
+    """Fraction of the way that the target critics move after every update."""
     target_entropy: schedules.Scalar | None = None
-    """In nats; none for minus the number of action dimensions, or, with discrete
-    actions, 0.5 log n."""
+    """Target entropy in nats; none for minus the number of action dimensions, or 0.5
+    log n for n discrete actions."""
     initial_temperature: bounds.PositiveFloat = 1.0
     optimizer: dict = dataclasses.field(default_factory=_descent)
-    """Moves the policy."""
+    """Optimizer of the policy."""
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
     temperature_optimizer: dict = dataclasses.field(default_factory=_descent)
     jit: bool = False
     threads: str = "beside"
 
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        unused = super().without_effect()
+        name, rate = "temperature_optimizer", self.learning_rate
+        temperature = optimizers.rated(self, name, rate)
+        if isinstance(temperature, dict) and temperature.get("learning_rate") == 0:
+            unused["target_entropy"] = "on a temperature that stays as it is"
+        return unused
+
 
 class SAC(off_policy.OffPolicy):
-    """Learns a policy of high return and of high entropy."""
+    """Soft actor-critic: maximum-entropy policy and twin critics."""
 
     stochastic = True
 
@@ -72,18 +87,18 @@ class SAC(off_policy.OffPolicy):
         with placement.networks():
             if self._discrete:
                 size = int(action_space.n)
-                self.policy = soft_actor_critic.Outputs(
+                self.policy = twin_critics.Outputs(
                     observation_space, size, config.network, seed
                 )
                 action, entropy = tf.TensorSpec([], tf.int64), 0.5 * math.log(size)
             else:
-                self.policy = soft_actor_critic.SquashedPolicy(
+                self.policy = squashed.SquashedPolicy(
                     observation_space, action_space, config.network, seed
                 )
                 size = self.policy.size
                 action, entropy = tf.TensorSpec([size]), -float(size)
             self.critics, self.target_critics = (
-                soft_actor_critic.TwinCritics(
+                twin_critics.TwinCritics(
                     observation_space, size, config.network, seed + 100, self._discrete
                 )
                 for _ in range(2)
@@ -103,51 +118,43 @@ class SAC(off_policy.OffPolicy):
     def decide(
         self, observation: Any, state: Any, generator: Any = None
     ) -> tuple[Any, Any]:
-        """Modes of the distributions of actions, or samples; see `Algorithm.decide`."""
+        """Return the most likely actions, or sample them; see `Policy.decide`."""
         if generator is None:
             return super().decide(observation, state)
         distribution = self.distribution(self.observations(observation))
         action = self._squash(distribution.sample(generator))
         return self.environment_action(action), state
 
-    def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
-        """Vectors in [-1, 1], `[K, A]`, or choices `[K]`; random ones at first."""
-        distribution = self.distribution(observation)
-        if not training:
-            return self._squash(distribution.mode())
-        action = self._squash(distribution.sample(self.generator))
+    def best(self, observation: Any) -> tf.Tensor:
+        """Return modes of the policy: vectors `[K, A]` in [-1, 1], or choices `[K]`."""
+        return self._squash(self.distribution(observation).mode())
+
+    def try_out(self, agent_indices: tf.Tensor, observation: Any) -> tf.Tensor:
+        """Sample actions of the policy, or uniform ones at first."""
+        sample = self.distribution(observation).sample(self.generator)
+        action = self._squash(sample)
         shape = tf.shape(action)
         if self._discrete:
             size = int(self._space.n)
             random = self.generator.uniform(shape, maxval=size, dtype=tf.int64)
         else:
             random = self.generator.uniform(shape, -1.0, 1.0)
-        return tf.where(self.steps < self._config.start_size, random, action)
+        return tf.where(self.steps < self.config.start_size, random, action)
 
     def environment_action(self, action: tf.Tensor) -> tf.Tensor:
-        """Actions of the space."""
+        """Convert stored actions to actions of the environment."""
         if self._discrete:
             return action + int(self._space.start)
         return self.policy.action(action)
 
     def memory_action(self, action: tf.Tensor) -> tf.Tensor:
-        """Vectors in [-1, 1] or choices for actions of the space."""
+        """Convert actions of the environment to vectors in [-1, 1] or choices."""
         if self._discrete:
             return action - int(self._space.start)
-        return heads.unscale(action, self._space)
-
-    def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
-        """Mean of -log p(action), and the policy; see `Algorithm.imitation`."""
-        items = rows.merge_time(items)
-        observation, action = items["observation"], items["action"]
-        action = self.memory_action(action)
-        if not self._discrete:
-            action = tf.atanh(tf.clip_by_value(action, -heads.INSIDE, heads.INSIDE))
-        log_prob = self.distribution(self.observations(observation)).log_prob(action)
-        return -tf.reduce_mean(log_prob), self.policy.trainable_variables
+        return boxes.unscale(action, self._space)
 
     def distribution(self, observation: Any) -> Any:
-        """Of actions before tanh, or of choices."""
+        """Return the distribution of actions before tanh, or of choices."""
         if self._discrete:
             return distributions.Categorical(self.policy(observation))
         return self.policy.distribution(observation)
@@ -159,14 +166,14 @@ class SAC(off_policy.OffPolicy):
 
     def evaluate(
         self,
-        critics: soft_actor_critic.TwinCritics,
+        critics: twin_critics.TwinCritics,
         observation: Any,
         noise: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Smaller value of the policy's actions, and its entropy, both `[B]`.
+        """Estimate the smaller critic value and the entropy of the policy, both `[B]`.
 
-        By one sample of an action, by noise `[B, A]` if it is given, or exactly where
-        actions are discrete.
+        The estimate uses one sampled action, from noise `[B, A]` if given; it is exact
+        for discrete actions.
         """
         distribution = self.distribution(observation)
         if self._discrete:
@@ -178,13 +185,13 @@ class SAC(off_policy.OffPolicy):
         return tf.reduce_min(values, 0), -distribution.log_prob(sample)
 
     def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Soft returns `[B]`; Haarnoja et al. (2018), equation 3."""
+        """Compute soft returns `[B]`; Haarnoja et al. (2018), equation 3."""
         value, entropy = self.evaluate(self.target_critics, items["next_observation"])
         following = value + self.temperature * entropy
         return tf.stop_gradient(items["reward"] + items["discount"] * following)
 
     def values(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Values of both critics for the actions that were taken, `[2, B]`."""
+        """Return the values `[2, B]` of both critics for the stored actions."""
         if not self._discrete:
             return self.critics(items["observation"], items["action"])
         chosen = tf.one_hot(items["action"], int(self._space.n))
@@ -193,7 +200,7 @@ class SAC(off_policy.OffPolicy):
     def critic_loss(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Half the squared errors of both critics, weighted; and metrics."""
+        """Compute half the weighted squared errors of both critics, and metrics."""
         values = self.values(items)
         errors = tf.reduce_sum((values - items["target"]) ** 2, 0)
         loss = 0.5 * tf.reduce_mean(items["weight"] * errors)
@@ -202,7 +209,7 @@ class SAC(off_policy.OffPolicy):
     def policy_loss(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Minus value and weighted entropy of the policy; and metrics."""
+        """Compute minus the policy's value and weighted entropy, and metrics."""
         value, entropy = self.evaluate(
             self.critics, items["observation"], items.get("noise")
         )
@@ -212,22 +219,22 @@ class SAC(off_policy.OffPolicy):
     def learn(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """One step of critics, policy, temperature and targets."""
+        """Take one step of critics, policy, temperature and target critics."""
         items = {**items, "target": self.target(items)}
         errors = tf.zeros_like(items["reward"])
-        if self._config.prioritized:
+        if self.config.prioritized:
             errors = tf.reduce_mean(tf.abs(self.values(items) - items["target"]), 0)
         critics = self.critics.trainable_variables
         seed = self.generator.uniform_full_int([2], tf.int32)
-        if not self._discrete:  # The same on any number of devices.
+        if not self._discrete:  # Independent of the number of devices.
             noise = self.generator.normal(tf.shape(items["action"]))
             items = {**items, "noise": noise}
         options = {"items": items, "seed": seed}
         metrics = self._critic_optimizer.step(
-            layers.learning(self.critic_loss, self.critics), critics, **options
+            modes.learning(self.critic_loss, self.critics), critics, **options
         )
         metrics |= self._optimizer.step(
-            layers.learning(self.policy_loss, self.policy),
+            modes.learning(self.policy_loss, self.policy),
             self.policy.trainable_variables,
             **options,
         )
@@ -253,11 +260,11 @@ class SAC(off_policy.OffPolicy):
         return sample if self._discrete else tf.tanh(sample)
 
     def acting(self) -> list[tf.Variable]:
-        """Steps and policy."""
+        """Return step counters and the policy."""
         return [*super().acting(), *self.policy.variables]
 
     def persistent(self) -> dict[str, Any]:
-        """Everything but the running episodes."""
+        """Return everything except the running episodes."""
         return {
             **super().persistent(),
             "policy": self.policy.variables,

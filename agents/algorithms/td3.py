@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from agents import exploration, optimizers
 from agents.algorithms import off_policy
-from agents.networks import heads, layers, soft_actor_critic
-from agents.tools import bounds, placement, rows
+from agents.networks import boxes, modes, twin_critics
+from agents.tools import bounds, placement
 
 
 def _descent() -> dict:
@@ -24,7 +24,7 @@ def _descent() -> dict:
 class Config(off_policy.Config):
     """Hyperparameters of TD3.
 
-    DDPG is `twin: false`, `policy_delay: 1` and `target_noise: 0`.
+    DDPG is TD3 with `twin: false`, `policy_delay: 1` and `target_noise: 0`.
     """
 
     OPTIMIZERS = ("critic_optimizer", "optimizer")
@@ -32,35 +32,44 @@ class Config(off_policy.Config):
 
     type: str = "td3"
     tau: bounds.Share = 0.005
-    """How far the target networks move after every update of the policy."""
+    """Fraction of the way that the target networks move per update of the policy."""
     noise: str = "gaussian"
-    """Of exploration: `gaussian`; `ornstein_uhlenbeck`, correlated in time; or on the
-    `parameters` of the policy, the same for a whole episode."""
+    """Exploration noise: `gaussian`; `ornstein_uhlenbeck`, correlated in time; or
+    `parameters`, which perturbs the policy's weights for a whole episode."""
     noise_std: bounds.NotNegative = 0.1
-    """Deviation of actions from those of the policy, in units of half their range."""
+    """Standard deviation of actions from the policy's, in units of half their range."""
     twin: bool = True
-    """Believe the lesser of two values, not the first one."""
+    """Use the smaller value of two critics for targets, not that of the first one."""
     target_noise: bounds.NotNegative = 0.2
-    """Deviation of the next actions that targets are averaged over."""
+    """Standard deviation of the noise on next actions in targets."""
     target_noise_clip: bounds.NotNegative = 0.5
     policy_delay: bounds.Count = 2
     """Updates of the critics per update of the policy."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
-    """Moves the policy."""
+    """Optimizer of the policy."""
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
     jit: bool = False
     threads: str = "beside"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.noise not in self.NOISES:
             raise ValueError(
                 f"noise must be one of {', '.join(self.NOISES)}, got {self.noise!r}."
             )
+        super().__post_init__()
+
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        unused = super().without_effect()
+        if self.noise_std == 0 and self.noise != "parameters":
+            unused["noise"] = "with noise_std 0"
+        if self.target_noise == 0:
+            unused["target_noise_clip"] = "with target_noise 0"
+        return unused
 
 
 class TD3(off_policy.OffPolicy):
-    """Learns the action of highest value."""
+    """Deterministic policy gradient with twin critics and delayed policy updates."""
 
     def __init__(
         self,
@@ -77,15 +86,15 @@ class TD3(off_policy.OffPolicy):
           UnsupportedSpaceError: unless actions are bounded boxes.
         """
         del max_length
-        size = soft_actor_critic.box_size(action_space)
+        size = boxes.size_of(action_space)
         self._space = action_space
         with placement.networks():
             self.policy, self.target_policy = (
-                soft_actor_critic.Outputs(observation_space, size, config.network, seed)
+                twin_critics.Outputs(observation_space, size, config.network, seed)
                 for _ in range(2)
             )
             self.critics, self.target_critics = (
-                soft_actor_critic.TwinCritics(
+                twin_critics.TwinCritics(
                     observation_space, size, config.network, seed + 100, False
                 )
                 for _ in range(2)
@@ -113,57 +122,47 @@ class TD3(off_policy.OffPolicy):
         )
 
     def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
-        """Transitions and noise of these rows begin anew."""
+        """Forget unfinished transitions of these rows, and restart their noise."""
         super().begin_episodes(agent_indices, training)
         self._exploration.begin(agent_indices)
 
-    def act(self, agent_indices, observation, training: bool) -> tf.Tensor:
-        """Vectors in [-1, 1], `[K, A]`; random ones at first."""
+    def try_out(self, agent_indices: tf.Tensor, observation: Any) -> tf.Tensor:
+        """Return noisy actions `[K, A]` in [-1, 1], uniform ones at first."""
         action = self.best(observation)
-        if not training:
-            return action
-        seen = (observation,) if self._config.noise == "parameters" else ()
+        seen = (observation,) if self.config.noise == "parameters" else ()
         action = self._exploration(
             agent_indices, action, self.time, self.generator, *seen
         )
         random = self.generator.uniform(tf.shape(action), -1.0, 1.0)
-        return tf.where(self.steps < self._config.start_size, random, action)
+        return tf.where(self.steps < self.config.start_size, random, action)
 
     def best(self, observation: Any) -> tf.Tensor:
-        """Vectors in [-1, 1] that the policy prefers, `[K, A]`."""
+        """Return the actions `[K, A]` of the policy, in [-1, 1]."""
         return tf.tanh(self.policy(observation))
 
     def environment_action(self, action: tf.Tensor) -> tf.Tensor:
-        """Actions of the space."""
-        return heads.scale(action, self._space)
+        """Convert stored actions to actions of the environment."""
+        return boxes.scale(action, self._space)
 
     def memory_action(self, action: tf.Tensor) -> tf.Tensor:
-        """Vectors in [-1, 1] for actions of the space."""
-        return heads.unscale(action, self._space)
-
-    def imitation(self, items: dict[str, Any]) -> tuple[tf.Tensor, list]:
-        """Mean squared difference, and the policy; see `Algorithm.imitation`."""
-        items = rows.merge_time(items)
-        observation, action = items["observation"], items["action"]
-        ours = self.best(self.observations(observation))
-        loss = tf.reduce_mean((ours - self.memory_action(action)) ** 2)
-        return loss, self.policy.trainable_variables
+        """Convert actions of the environment to vectors in [-1, 1]."""
+        return boxes.unscale(action, self._space)
 
     def target(self, items: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns `[B]`, of next actions with some noise; algorithm 1."""
+        """Compute returns `[B]` with noise on next actions; algorithm 1."""
         config, following = self.now, items["next_observation"]
         action = tf.tanh(self.target_policy(following))
         limit = config.target_noise_clip
         noise = config.target_noise * self.generator.normal(tf.shape(action))
         action += tf.clip_by_value(noise, -limit, limit)
         values = self.target_critics(following, tf.clip_by_value(action, -1.0, 1.0))
-        value = tf.reduce_min(values, 0) if self._config.twin else values[0]
+        value = tf.reduce_min(values, 0) if self.config.twin else values[0]
         return tf.stop_gradient(items["reward"] + items["discount"] * value)
 
     def critic_loss(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Half the squared errors of both critics, weighted; and metrics."""
+        """Compute half the weighted squared errors of both critics, and metrics."""
         values = self.critics(items["observation"], items["action"])
         errors = tf.reduce_sum((values - items["target"]) ** 2, 0)
         loss = 0.5 * tf.reduce_mean(items["weight"] * errors)
@@ -172,7 +171,7 @@ class TD3(off_policy.OffPolicy):
     def policy_loss(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Minus the value of the policy's actions by the first critic."""
+        """Compute minus the first critic's value of policy actions, and the metric."""
         action = self.best(items["observation"])
         loss = -tf.reduce_mean(self.critics(items["observation"], action)[0])
         return loss, {"policy_loss": loss}
@@ -180,20 +179,20 @@ class TD3(off_policy.OffPolicy):
     def learn(
         self, items: dict[str, tf.Tensor]
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """One step of the critics and, now and then, of policy and targets."""
+        """Step the critics and, every `policy_delay` updates, policy and targets."""
         items = {**items, "target": self.target(items)}
         critics = self.critics.trainable_variables
         policy = self.policy.trainable_variables
         errors = tf.zeros_like(items["reward"])
-        if self._config.prioritized:
+        if self.config.prioritized:
             values = self.critics(items["observation"], items["action"])
             errors = tf.reduce_mean(tf.abs(values - items["target"]), 0)
         options = {
             "items": items,
             "seed": self.generator.uniform_full_int([2], tf.int32),
         }
-        critic_loss = layers.learning(self.critic_loss, self.critics)
-        policy_loss = layers.learning(self.policy_loss, self.policy)
+        critic_loss = modes.learning(self.critic_loss, self.critics)
+        policy_loss = modes.learning(self.policy_loss, self.policy)
         metrics = self._critic_optimizer.step(critic_loss, critics, **options)
 
         def move_policy():
@@ -206,17 +205,17 @@ class TD3(off_policy.OffPolicy):
             self._synchronization.step(None, targets, source=policy + critics)
             return loss["policy_loss"]
 
-        due = tf.equal(self.updates % self._config.policy_delay, 0)
+        due = tf.equal(self.updates % self.config.policy_delay, 0)
         loss = tf.cond(due, move_policy, lambda: self.policy_loss(items)[0])
         metrics["policy_loss"] = loss
         return {name: metrics[name] for name in self.metrics.names}, errors
 
     def acting(self) -> list[tf.Variable]:
-        """Steps and policy."""
+        """Return step counters and the policy."""
         return [*super().acting(), *self.policy.variables]
 
     def persistent(self) -> dict[str, Any]:
-        """Everything but the running episodes."""
+        """Return everything except the running episodes."""
         return {
             **super().persistent(),
             "policy": self.policy.variables,

@@ -47,9 +47,9 @@ class Config(policy_gradient.Config):
 
 
 class TRPO(policy_gradient.PolicyGradient):
-    """One long step per batch, along the natural gradient, within a trust region.
+    """Policy gradient with one long natural step per batch, within a trust region.
 
-    All of that is the optimizer's: a line search around natural gradients.
+    The optimizer, a line search around natural gradients, does all of this.
     """
 
     def policy_loss(

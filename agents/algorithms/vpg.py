@@ -34,4 +34,4 @@ class Config(policy_gradient.Config):
 
 
 class VPG(policy_gradient.PolicyGradient):
-    """One step of the policy per batch of whole episodes, on the policy's own data."""
+    """Policy gradient with one policy step per batch of its own whole episodes."""

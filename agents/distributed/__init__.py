@@ -1,6 +1,6 @@
-"""Who runs where: Ray actors around the objects of a local run.
+"""Distributed runs: Ray actors around the objects of a local run.
 
-Acting and training are divided at the memory. This is the only place that imports Ray.
+Acting and training are divided at the memory. Only this package imports Ray.
 """
 
 from agents import lazy
@@ -11,8 +11,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Actor": "actor",
         "DistributedError": "cluster",
         "Learner": "learner",
-        "Options": "phase",
+        "Options": "phases",
         "RayExecutor": "executor",
-        "Workers": "workers",
+        "RayWorkers": "workers",
     },
 )

@@ -1,4 +1,4 @@
-"""Actors: processes that act and remember; training happens elsewhere."""
+"""Actors: processes that act and remember, while training happens elsewhere."""
 
 import dataclasses
 import time
@@ -9,23 +9,23 @@ import numpy as np
 import ray
 import tensorflow as tf
 
-from agents import memories
 from agents.environments import make
+from agents.memories import transfer
 from agents.tools import simulation
 
 
 class Chunk(NamedTuple):
-    """What an actor did in one go, as arrays.
+    """Results of one call of an actor, as arrays.
 
     Attributes:
-      data: What its memory held, as taken from it; or a reference to that.
-      lengths: Valid steps of each sequence in it, `[K]`; none for transitions.
-      metrics: What the algorithm reports of acting, as taken from its metrics.
-      version: Of the weights that acted.
-      env_steps: Environment steps that were done.
-      scores, episode_lengths: Of the episodes that ended.
-      random: State of the random numbers, if it was lent.
-      seconds: How long that took.
+      data: Data taken from its memory, or a reference to it.
+      lengths: Valid steps of each sequence in the data, `[K]`; empty for transitions.
+      metrics: Metrics of acting, taken from the algorithm.
+      version: Version of the weights that acted.
+      env_steps: Number of environment steps.
+      scores, episode_lengths: Results of the episodes that ended.
+      random: State of the random numbers, if it was passed in.
+      seconds: Duration of the call.
     """
 
     data: list[np.ndarray] | dict[str, np.ndarray] | Any
@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
 
 class Actor:
-    """Environments of some rows and an algorithm that acts there, in one process.
+    """Process with environments of some rows and an algorithm that acts in them.
 
     actor.build()
     actor.begin(seeds, seed)                 # at every phase
@@ -55,14 +55,14 @@ class Actor:
         rows: int,
         steps: int,
     ) -> None:
-        """Take what is to be made.
+        """Store the arguments for `build`.
 
         Args:
-          config: Of the whole run.
-          description: Of its environment.
-          first: First row, of all.
-          rows: Number of rows.
-          steps: Transitions of a row that are collected at a time, at most.
+          config: Config of the whole run.
+          description: Description of its environment.
+          first: First of these rows among all.
+          rows: Number of these rows.
+          steps: Most transitions per row and call.
         """
         num_agents = config.environment.num_agents
         if hasattr(config.algorithm, "for_rows"):
@@ -71,41 +71,42 @@ class Actor:
         self._config, self._description, self._rows = config, description, rows
 
     def build(self) -> None:
-        """Make environments and algorithm, which may fail."""
+        """Create environments and algorithm, which may fail."""
         use_one_thread()
         self._env = environments(self._config.environment, self._rows)
         self._agent = self._config.create_algorithm(self._description, self._rows)
-        self._agent.train = lambda: None  # What is remembered waits until it is taken.
+        self._agent.learning = False
         self._quota = tf.Variable(0, trainable=False)
         memory = self._agent.memory
-        if isinstance(memory, memories.Episodes):
+        if memory.whole_episodes:
             self._agent.paused = lambda: memory.count >= self._quota
-        self._since = tf.zeros([self._rows], tf.int64)
-        self._take = tf.function(memory.take, autograph=False)
+        replaying = memory.topology == "replaying"
+        take = transfer.taker(memory) if replaying else memory.take
+        self._take = tf.function(take, autograph=False)
         self._version = None
         self._assign = tf.function(_assign(self._agent.acting()), autograph=False)
 
     def begin(self, seeds: np.ndarray, seed: int) -> None:
-        """Discontinue all episodes; the next ones begin with these seeds `[rows]`."""
+        """Abandon all episodes; the next ones begin with these seeds `[rows]`."""
         self._env.discontinue(seeds)
         self._agent.generator.reset_from_seed(seed)
 
     def collect(
         self,
         steps: int,
-        quota: int,
+        quota: int | None,
         version: int,
         weights: list[np.ndarray],
         random: np.ndarray | None = None,
     ) -> Chunk:
-        """Act for so many steps, or until so many episodes are finished.
+        """Act for a number of steps, or until enough episodes have finished.
 
         Args:
-          steps: Of every row.
-          quota: Sequences, unrolls or episodes, to return at most.
-          version: Of the weights.
-          weights: Values of what the algorithm is `acting` with.
-          random: State of the random numbers to use, else its own.
+          steps: Steps of every row.
+          quota: Most sequences, unrolls or episodes, to return; none for transitions.
+          version: Version of the weights.
+          weights: Values of the algorithm's `acting` variables.
+          random: State of the random numbers to use; none for the actor's own.
         """
         start = time.perf_counter()
         if version != self._version:
@@ -113,7 +114,7 @@ class Actor:
             self._version = version
         if random is not None:
             self._agent.generator.state.assign(random)
-        self._quota.assign(quota)
+        self._quota.assign(quota or 0)
         before = int(self._agent.steps)
         result = simulation.simulate(self._env, self._agent, steps)
         done = result["done"].numpy()
@@ -129,37 +130,34 @@ class Actor:
         )
 
     def collect_apart(self, *arguments: Any) -> tuple[Chunk, Any]:
-        """As `collect`; the data is a result of its own, which may go elsewhere."""
+        """Act as in `collect`; return the data separately, so that it can stay here."""
         chunk = self.collect(*arguments)
         return chunk._replace(data=None), chunk.data
 
     @ray.method(concurrency_group="watch")
     def waiting(self) -> float:
-        """Seconds for which the environments have not returned, while others call."""
+        """Return the seconds that the environments are busy; for other threads."""
         called = self._env.called
         return 0.0 if called is None else time.monotonic() - called
 
-    def _taken(self, quota: int) -> tuple[Any, np.ndarray]:
-        """Data and lengths of what is remembered."""
-        if isinstance(self._agent.memory, memories.Replay):
-            data = self._take(self._since)
-            self._since = data["state"][:, 0]
-            return {name: x.numpy() for name, x in data.items()}, np.zeros(0, np.int32)
-        data, lengths = self._take()
-        return [x[:quota].numpy() for x in data], lengths[:quota].numpy()
+    def _taken(self, quota: int | None) -> tuple[Any, np.ndarray]:
+        """Take data and lengths from the memory."""
+        data, lengths = tf.nest.map_structure(lambda x: x.numpy(), self._take())
+        if quota is None:
+            return data, lengths
+        return [x[:quota] for x in data], lengths[:quota]
 
 
 def use_one_thread() -> None:
-    """Let TensorFlow use one thread of this process, and no GPU."""
+    """Restrict TensorFlow to one thread of this process, without GPUs."""
     tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.experimental.enable_op_determinism()
-    assert not tf.config.get_visible_devices("GPU")
 
 
 def _assign(variables: list[tf.Variable]) -> Callable[[list[tf.Tensor]], None]:
-    """Function that assigns new values."""
+    """Create a function that assigns new values."""
 
     def assign(values):
         for variable, value in zip(variables, values, strict=True):
@@ -169,12 +167,12 @@ def _assign(variables: list[tf.Variable]) -> Callable[[list[tf.Tensor]], None]:
 
 
 def environments(environment: Any, rows: int) -> Any:
-    """Batch of environments in the graph, by default in the process of the caller.
+    """Create a batch of environments in the graph, by default in this process.
 
-    The other processes of the machine are other actors, so `auto` chooses `serial`
-    where it would choose workers.
+    Other processes of the machine are other actors, so `auto` chooses `serial` in place
+    of `workers`.
     """
-    backend = environment.backend
-    if backend == "auto" and make.choose(environment.id, backend) == "workers":
-        backend = "serial"
-    return dataclasses.replace(environment, num_agents=rows, backend=backend).create()
+    changes = {"num_agents": rows}
+    if environment.backend == "auto" and make.choose(environment) == "workers":
+        changes |= {"backend": "serial", "num_workers": None}
+    return make.in_graph(dataclasses.replace(environment, **changes))

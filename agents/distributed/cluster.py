@@ -1,4 +1,4 @@
-"""Ray: started on this machine or found elsewhere, and what it has to offer."""
+"""Ray clusters: started on this machine or found elsewhere, with their resources."""
 
 import contextlib
 import logging
@@ -15,26 +15,26 @@ from agents.distributed import guard
 from agents.tools import errors
 
 TIMEOUT = 10.0
-"""Seconds in which a cluster must answer."""
+"""Seconds within which a cluster must answer."""
 
 
 class DistributedError(errors.Mistake):
-    """Something that cannot run on Ray as asked, in one line."""
+    """Request that cannot run on Ray, in one line."""
 
 
-class WorkerError(RuntimeError):
-    """What ran on Ray failed there; the text says what is known of it."""
+class WorkerError(errors.Failure):
+    """Failure of code that ran on Ray, with the known details."""
 
 
 def require_ray() -> None:
-    """Make sure that Ray is installed, and choose how it behaves."""
+    """Raise DistributedError unless Ray is installed; configure its behavior."""
     behaviour = {
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Actors hide GPUs themselves.
-        "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # It prints of every process that died.
+        "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # It reports each dead process.
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # Acting is not less urgent than learning.
     }
-    for name, value in behaviour.items():  # Ray reads them when it is imported.
+    for name, value in behaviour.items():  # Ray reads them at its import.
         os.environ.setdefault(name, value)
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -49,10 +49,10 @@ def require_ray() -> None:
 
 
 def share(num_agents: int, num_workers: int | None, free: int, where: str) -> list[int]:
-    """Rows of each worker, as equal as possible; by default one worker per free CPU.
+    """Return the rows of each worker, as equal as possible; by default one per CPU.
 
     Raises:
-      DistributedError: if there are not as many CPUs, or agents, as workers.
+      DistributedError: if there are fewer CPUs, or agents, than workers.
     """
     if num_workers is None:
         num_workers = min(free, num_agents)
@@ -79,13 +79,13 @@ def share(num_agents: int, num_workers: int | None, free: int, where: str) -> li
 def connected(
     address: str | None, num_workers: int | None, num_agents: int
 ) -> Iterator[list[int]]:
-    """Ray while the context is open, and the rows of each worker.
+    """Connect to Ray during the context, and yield the rows of each worker.
 
-    Without an address Ray is started on this machine, and ended with the context or
-    this process, unless the process is connected to one already.
+    Without an address, Ray starts on this machine, and ends with the context or this
+    process, unless the process is already connected.
 
     Raises:
-      DistributedError: if no cluster answers, or it has not as many free CPUs.
+      DistributedError: if no cluster answers, or too few CPUs are free.
     """
     require_ray()
     import ray
@@ -96,8 +96,8 @@ def connected(
         return
     if address is None:
         free = len(os.sched_getaffinity(0))
-        share(num_agents, num_workers, free, "on this machine")  # Before it starts.
-    elif address != "auto":  # That one Ray itself finds, or not, at once.
+        share(num_agents, num_workers, free, "on this machine")  # Before starting.
+    elif address != "auto":  # Ray itself handles that.
         probe(address)
     try:
         _start(address)
@@ -109,9 +109,9 @@ def connected(
 
 
 def free_cpus(wanted: int = 0) -> int:
-    """CPUs that no actor has reserved; waits a little for as many as are wanted.
+    """Return the number of free CPUs; wait a little for the wanted number.
 
-    Those of actors that were just killed are free a moment later.
+    CPUs of actors that were just killed become free a moment later.
     """
     import ray
 
@@ -124,14 +124,14 @@ def free_cpus(wanted: int = 0) -> int:
 
 
 class Pulse:
-    """Whether the processes of Ray are there that this one cannot do without.
+    """Check of the Ray processes that this process depends on.
 
-    These are the raylet of this machine and, if it is here, the GCS. A GCS elsewhere may
-    come back; Ray waits a minute for that.
+    These are the raylet of this machine and, if it runs here, the GCS. A GCS elsewhere
+    may come back; Ray waits a minute for it.
     """
 
     def __init__(self) -> None:
-        """Find out where they listen."""
+        """Find the sockets of these processes."""
         import ray
 
         context = ray.get_runtime_context()
@@ -144,7 +144,7 @@ class Pulse:
             self._sockets["gcs_server"] = socket.AF_INET, (host, int(port))
 
     def check(self) -> None:
-        """Make sure of it.
+        """Check that the processes are alive.
 
         Raises:
           WorkerError: if one has died.
@@ -159,7 +159,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Say why, should Ray end this process while the context is open."""
+        """Report the reason, should Ray end this process during the context."""
         process = subprocess.Popen(
             [sys.executable, "-IS", guard.__file__, self._logs, str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -172,7 +172,7 @@ class Pulse:
 
 
 def probe(address: str) -> None:
-    """Make sure that a cluster answers at `host:port`.
+    """Check that a cluster answers at `host:port`.
 
     Ray itself tries for more than a minute, and then ends the process.
     """
@@ -198,14 +198,14 @@ def probe(address: str) -> None:
     except subprocess.CalledProcessError as error:
         if b"AuthenticationError" not in error.stderr:
             raise silence from None
-        raise DistributedError(  # Whom to send a token to is not decided here.
+        raise DistributedError(  # The user decides about tokens.
             f"the Ray cluster at {address!r} wants a token; set RAY_AUTH_MODE=token if "
             "you trust it, see docs/distributed.md."
         ) from None
 
 
 def _start(address: str | None) -> None:
-    """Start or connect, without a word."""
+    """Start or connect, silently."""
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)

@@ -1,26 +1,22 @@
-"""Runs whose acting is done by Ray's actors, and whose learning is done here."""
+"""Runs that act in Ray's actors and learn in this process."""
 
 import contextlib
 from typing import Any
 
-from agents import memories
 from agents.distributed import (
     actor,
-    asynchronous,
     cluster,
     learner,
-    phase,
-    replay,
+    phases,
     shards,
-    synchronous,
     workers,
 )
 from agents.environments import make
 from agents.tools import checkpoint, loop
 
 
-def topology(algorithm: Any) -> type[phase.Phase]:
-    """How acting and training are divided, which follows from the memory.
+def topology(algorithm: Any) -> type[phases.Phase]:
+    """Return how to divide acting and training, depending on the memory.
 
     Raises:
       DistributedError: if the algorithm cannot be divided.
@@ -31,27 +27,24 @@ def topology(algorithm: Any) -> type[phase.Phase]:
             "preprocessing 'normalize' learns where it acts, so it cannot run on Ray; "
             "set algorithm.normalize_observations=true instead of it."
         )
-    if isinstance(memory, memories.Queue):
-        return asynchronous.Unrolls
-    if isinstance(memory, memories.Replay):
-        if algorithm.observations.persistent:
-            raise cluster.DistributedError(
-                f"{name} cannot normalize observations on Ray, where they go to the "
-                "replay memory; set algorithm.normalize_observations=false."
-            )
-        return replay.Transitions
-    if isinstance(memory, memories.Episodes | memories.Unrolls):
-        return synchronous.Batches
+    kind = getattr(memory, "topology", None)
+    if kind == "replaying" and algorithm.observations.persistent:
+        raise cluster.DistributedError(
+            f"{name} cannot normalize observations on Ray, where they go to the "
+            "replay memory; set algorithm.normalize_observations=false."
+        )
+    if kind in phases.TOPOLOGIES:
+        return phases.TOPOLOGIES[kind]
     raise cluster.DistributedError(
         f"{name} cannot run on Ray: its memory is none that acting and training can "
         "be divided at, which are Episodes, Unrolls, Queue and Replay."
     )
 
 
-class Loop(loop.Loop):
-    """The loop of a local run, whose phases of training are done by workers.
+class RayLoop(loop.Loop):
+    """Loop of a local run with training phases by workers.
 
-    Evaluation is done here, by the same algorithm in environments of its own.
+    Evaluation happens here, by the learning algorithm in other environments.
     """
 
     def __init__(
@@ -62,34 +55,34 @@ class Loop(loop.Loop):
         batch_env: Any,
         algorithm: Any,
         *arguments: Any,
-        options: phase.Options | None = None,
+        options: phases.Options | None = None,
     ) -> None:
         """Start the workers.
 
         Args:
-          config: What workers make environments and algorithms of.
-          description: Of an environment.
+          config: Config from which workers create environments and algorithms.
+          description: Description of an environment.
           sizes: Rows of each worker.
-          batch_env: For evaluation.
-          algorithm: The one that learns, without a memory if that is in shards.
-          *arguments: As of `tools.loop.Loop`.
-          options: How workers and learner keep step.
+          batch_env: Environments of evaluation.
+          algorithm: Learning algorithm, without a memory if that is in shards.
+          *arguments: Further arguments of `tools.loop.Loop`.
+          options: Coordination of workers and learner.
 
         Raises:
           DistributedError: if the algorithm cannot be divided, or workers cannot start.
         """
         super().__init__(batch_env, algorithm, *arguments)
         self._topology = topology(algorithm)
-        self._options = options = options or phase.Options()
+        self._options = options = options or phases.Options()
         self._shards = None
         with contextlib.ExitStack() as stack:
             if options.shards:
                 self._shards = self._divide(config, description, sizes)
                 stack.callback(self._shards.close)
-                self._learner = shards.Learner(algorithm, self._shards)
+                self._learner = shards.ShardedLearner(algorithm, self._shards)
             else:
                 self._learner = learner.Learner(algorithm)
-            self._workers = workers.Workers(
+            self._workers = workers.RayWorkers(
                 config, description, sizes, options.steps, bool(options.shards)
             )
             stack.callback(self._workers.close)
@@ -98,8 +91,8 @@ class Loop(loop.Loop):
     def _divide(
         self, config: Any, description: make.Description, sizes: list[int]
     ) -> shards.Shards:
-        """Shards with what the newest checkpoint has of them."""
-        if self._topology is not replay.Transitions:
+        """Create shards, and restore them from the newest checkpoint."""
+        if self._topology is not phases.Replaying:
             name = type(self._algorithm).__name__
             raise cluster.DistributedError(
                 f"{name} has no replay memory that could be divided; leave out "
@@ -119,28 +112,28 @@ class Loop(loop.Loop):
         self._stack.close()
 
     def save(self, checkpoints: checkpoint.Checkpoints) -> None:
-        """Write a checkpoint; those of shards first, and one more of them."""
+        """Write a checkpoint; first those of shards, of which one more is kept."""
         if self._shards:
             keep = checkpoints.keep + 1
             self._shards.save(checkpoints.directory, keep, self.step)
         super().save(checkpoints)
 
     def training(self) -> loop.Progress:
-        """A phase on Ray."""
+        """Create the progress of a training phase on Ray."""
         return self._topology(
             self._learner, self._workers, self._options, self._seed, self.phase
         )
 
 
 class RayExecutor:
-    """Trains a config on Ray; afterwards the agent can be used here.
+    """Trainer of a config on Ray; afterwards the agent can be used here.
 
-    with RayExecutor(configs.load("cartpole_impala"), num_workers=2) as executor:
+    with RayExecutor(named.load("cartpole_impala"), num_workers=2) as executor:
         reports = executor.run(50_000)
         executor.agent.perform(...)
 
     Attributes:
-      agent: The algorithm that learns.
+      agent: Learning algorithm.
     """
 
     def __init__(
@@ -148,22 +141,22 @@ class RayExecutor:
         config: Any,
         num_workers: int | None = None,
         address: str | None = None,
-        options: phase.Options | None = None,
+        options: phases.Options | None = None,
     ) -> None:
         """Connect, and start workers and the environments of evaluation.
 
         Args:
-          config: Of `scripts.configs`.
-          num_workers: By default one per free CPU.
-          address: Of a cluster as `host:port`; none to start Ray here, or to use what
-            this process is connected to.
-          options: How workers and learner keep step.
+          config: Config of `experiments.named`.
+          num_workers: Number of workers; by default one per free CPU.
+          address: Address of a cluster as `host:port`; none to start Ray here, or to
+            use an existing connection of this process.
+          options: Coordination of workers and learner.
 
         Raises:
-          DistributedError: if it cannot run as asked.
+          DistributedError: if the config or the request cannot run on Ray.
         """
         environment = config.environment
-        description = environment.describe()
+        description = make.describe(environment)
         self._config = config
         learning = config
         if options and options.shards:
@@ -176,7 +169,7 @@ class RayExecutor:
             env = actor.environments(environment, environment.num_agents)
             stack.callback(env.close)
             schedule = loop.Schedule(0, 1, 0)
-            self._loop = Loop(
+            self._loop = RayLoop(
                 *(config, description, sizes, env, self.agent, schedule, config.seed),
                 options=options,
             )
@@ -190,7 +183,7 @@ class RayExecutor:
         self.close()
 
     def run(self, steps: int) -> list[loop.Report]:
-        """Train for so many more environment steps; results of all phases."""
+        """Train for this number of further environment steps; return phase reports."""
         train = self._config.train
         self._loop.schedule = loop.Schedule(
             self._loop.step + steps, train.eval_every, train.eval_episodes
@@ -198,7 +191,7 @@ class RayExecutor:
         return [report for report in self._loop.run() if report.finished]
 
     def save(self, directory: str) -> None:
-        """Write a checkpoint, as those of runs."""
+        """Write a checkpoint in the format of runs."""
         self._loop.save(checkpoint.Checkpoints(directory))
 
     def close(self) -> None:

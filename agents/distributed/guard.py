@@ -1,8 +1,8 @@
-"""A process that says why Ray has ended another one, which Ray does without a word.
+"""Guard process that reports why Ray has ended another process.
 
-When Ray's raylet is gone, its library ends the process that it is part of, in the
-middle of whatever that does: nothing is raised, nothing is printed. So this program
-waits for that end, and finds the reason in Ray's logs.
+When Ray's raylet is gone, its library ends the process that uses it, at any point and
+without exception or output. So this program waits for that end, and finds the reason in
+Ray's logs.
 """
 
 import pathlib
@@ -12,14 +12,14 @@ REASONS = {
     "raylet": "connection to the plasma store is failed. Terminate the process",
     "gcs_server": "Failed to connect to GCS",
 }
-"""What stands in the log of a process that Ray has ended, by what had died."""
+"""Log lines of processes that Ray has ended, by the process that had died."""
 
 FAREWELL = b"bye"
-"""What a process says that ends by itself."""
+"""Message of a process that ends by itself."""
 
 
 def message(name: str, logs: str) -> str:
-    """One line about a process of Ray that has died."""
+    """Return one line about a Ray process that has died."""
     return (
         f"Ray's {name} has died; see {logs}/{name}.out on its machine, and resume "
         "from the last checkpoint."
@@ -27,7 +27,7 @@ def message(name: str, logs: str) -> str:
 
 
 def main(logs: str, pid: str) -> None:
-    """Wait until the other process ends; speak if it did not say that it would."""
+    """Wait for the end of the other process; report it unless it said farewell."""
     if sys.stdin.buffer.read() == FAREWELL:
         return
     if sys.stderr.isatty():
@@ -36,7 +36,8 @@ def main(logs: str, pid: str) -> None:
         text = path.read_text(errors="replace")
         for name, reason in REASONS.items():
             if reason in text:
-                sys.exit(f"error: {message(name, logs)}")
+                print(f"error: {message(name, logs)}", file=sys.stderr)
+                return
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The learner: an algorithm that is fed from elsewhere."""
+"""Learner: an algorithm with data from elsewhere."""
 
 import time
 from typing import Any
@@ -7,16 +7,16 @@ import numpy as np
 import ray
 import tensorflow as tf
 
-from agents.tools import conditional
+from agents.memories import transfer
 
 
 class Learner:
-    """Trains an algorithm on what actors have collected, and publishes its weights.
+    """Trainer of an algorithm on data of actors, which publishes its weights.
 
     Attributes:
-      agent: The algorithm, unchanged.
+      agent: The algorithm.
       version: Number of times that the weights have changed.
-      seconds: Time that they took.
+      seconds: Total duration of the updates.
     """
 
     def __init__(self, agent: Any) -> None:
@@ -31,9 +31,9 @@ class Learner:
         )
 
     def weights(self) -> tuple[int, Any]:
-        """Version, and reference to what the algorithm is `acting` with.
+        """Return the version, and a reference to the values of `acting` variables.
 
-        They are put into Ray's store once per version, from where all actors read them.
+        They enter Ray's store once per version, and all actors read them there.
         """
         if self._published is None or self._published[0] != self.version:
             values = [np.asarray(x) for x in self.agent.acting()]
@@ -41,19 +41,19 @@ class Learner:
         return self._published
 
     def metrics(self) -> dict[str, float]:
-        """More that is known when a phase is over."""
+        """Return further metrics of a finished phase."""
         return {}
 
     def learn(self, data: list[np.ndarray], lengths: np.ndarray, steps: int) -> None:
-        """Update on one batch that was taken from memories, of so many steps."""
+        """Update on one batch that was taken from memories, of `steps` steps."""
         self._update(self._learn, data, lengths, steps)
 
     def remember(self, data: list[np.ndarray], lengths: np.ndarray, steps: int) -> None:
-        """Fill the algorithm's own memory; update if it is full."""
+        """Extend the algorithm's own memory; update if it is full."""
         self._update(self._remember, data, lengths, steps)
 
     def insert(self, data: dict[str, np.ndarray], first_row: int, steps: int) -> None:
-        """Extend the algorithm's replay memory; do the updates that are due then."""
+        """Extend the algorithm's replay memory; run the updates that are due."""
         rows, steps_ = tf.constant(first_row), tf.constant(steps, tf.int64)
         before = int(self.agent.updates)
         self._call(self._insert, data, (rows, steps_), steps)
@@ -74,10 +74,10 @@ class Learner:
 
     def _insert_all(self, data: dict[str, tf.Tensor], arguments: tuple) -> None:
         first_row, steps = arguments
-        self.agent.memory.extend(data, first_row)
+        transfer.extend(self.agent.memory, data, first_row)
         self.agent.remembered(steps)
 
     def _remember_all(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
         memory = self.agent.memory
         memory.extend(data, lengths)
-        conditional.when(memory.full(), self.agent.train)
+        self.agent.train_when(memory.full())

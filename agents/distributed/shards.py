@@ -1,6 +1,7 @@
 """Shards: a replay memory that is divided among several processes."""
 
 import dataclasses
+import functools
 import logging
 import time
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from agents.distributed import actor, cluster, learner
 from agents.environments import make
+from agents.memories import transfer
 from agents.tools import checkpoint
 
 WAITING_INSERTS = 8
@@ -20,41 +22,44 @@ _NOTES = logging.getLogger(__name__)
 
 
 class Shard:
-    """The replay memory of some rows, in one process."""
+    """Process with the replay memory of some rows."""
 
     def __init__(
         self, config: Any, description: make.Description, rows: int, seed: int
     ) -> None:
-        """Take what is to be made: an algorithm of this config, for its memory."""
+        """Store the arguments of an algorithm, which is created for its memory."""
         capacity = -(-config.algorithm.capacity * rows // config.environment.num_agents)
         settings = dataclasses.replace(config.algorithm, capacity=capacity)
         self._config = dataclasses.replace(config, algorithm=settings, seed=seed)
         self._description, self._rows = description, rows
 
     def build(self) -> int:
-        """Allocate the memory, which may fail."""
+        """Allocate the memory, which may fail; return its size."""
         actor.use_one_thread()
         self._agent = self._config.create_algorithm(self._description, self._rows)
         memory = self._agent.memory
         self._extend, self._update = (
             tf.function(function, autograph=False, reduce_retracing=True)
-            for function in (memory.extend, memory.update)
+            for function in (
+                functools.partial(transfer.extend, memory),
+                memory.update,
+            )
         )
         self._draw = tf.function(self._agent.draw, autograph=False)
         return self._size()
 
     def insert(self, data: dict[str, np.ndarray], first_row: int) -> int:
-        """Extend the memory from this row on; returns what it holds then."""
+        """Extend the memory from this row on; return its new size."""
         self._extend(data, tf.constant(first_row))
         return self._size()
 
     def draw(self, steps: int) -> dict[str, Any]:
-        """A batch, at so many environment steps of all."""
+        """Draw a batch, at this number of environment steps of all workers."""
         self._agent.steps.assign(steps)
         return tf.nest.map_structure(lambda x: x.numpy(), self._draw())
 
     def update(self, index: np.ndarray, errors: np.ndarray) -> None:
-        """Tell the memory the errors of transitions of a batch."""
+        """Pass the errors of transitions of a batch to the memory."""
         self._update(index, errors)
 
     def save(self, directory: str, keep: int, step: int) -> None:
@@ -62,7 +67,7 @@ class Shard:
         checkpoint.Checkpoints(directory, keep).save(step, self._trackables(), {})
 
     def restore(self, directory: str, name: str) -> int:
-        """Load a checkpoint; returns what the memory holds then."""
+        """Load a checkpoint; return the new size of the memory."""
         checkpoint.Checkpoints(directory).restore(self._trackables(), name)
         return self._size()
 
@@ -77,15 +82,14 @@ class Shard:
 
 
 class Shards:
-    """Ray actors that hold a replay memory together, and batches drawn in advance.
+    """Ray actors with parts of a replay memory, and batches drawn in advance.
 
         shards.insert(first_row, reference)
         shard, items = shards.next(steps)
         shards.update(shard, items["index"], errors)
 
-    Every shard has the rows of some of the workers. Batches are of one shard each, which
-    is drawn in proportion to what the shards hold. A shard that dies is replaced by an
-    empty one.
+    Every shard has the rows of some workers. Each batch comes from one shard, drawn in
+    proportion to the sizes of the shards. An empty shard replaces one that dies.
 
     Attributes:
       restarts: Number of shards that were replaced.
@@ -100,18 +104,18 @@ class Shards:
         count: int,
         prefetch: int,
     ) -> None:
-        """Start so many shards, and wait for them.
+        """Start the shards, and wait for them.
 
         Args:
-          config: Of the run.
-          description: Of its environment.
+          config: Config of the run.
+          description: Description of its environment.
           sizes: Rows of each worker.
           count: Number of shards.
-          prefetch: Batches of each shard, on average, that are drawn in advance.
+          prefetch: Batches of each shard, on average, to draw in advance.
 
         Raises:
           DistributedError: if there are more shards than workers, or the memory cannot
-            be made there.
+            be created there.
         """
         if count > len(sizes):
             raise cluster.DistributedError(
@@ -131,13 +135,13 @@ class Shards:
         for index in range(count):
             try:
                 self._get(index, self._actors[index].build.remote())
-            except ValueError as error:
+            except Exception:
                 self.close()
-                raise cluster.DistributedError(str(error)) from error
+                raise
 
     @property
     def size(self) -> int:
-        """Transitions in all shards, as far as known."""
+        """Number of transitions in all shards, as far as known."""
         if waiting := list(self._inserts):
             ready, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
             for reference in ready:
@@ -145,13 +149,13 @@ class Shards:
         return sum(self.sizes)
 
     def wait(self) -> int:
-        """Wait until everything is inserted; returns the size."""
+        """Wait until everything is inserted; return the size."""
         while self._inserts:
             self._inserted(next(iter(self._inserts)))
         return sum(self.sizes)
 
     def insert(self, first_row: int, data: Any) -> None:
-        """Let the shard of this row go on with what a reference stands for."""
+        """Extend the shard of this row by the data of a reference."""
         shard = int(np.searchsorted(self._ends, first_row, "right"))
         while sum(index == shard for index in self._inserts.values()) > WAITING_INSERTS:
             self._inserted(next(x for x, i in self._inserts.items() if i == shard))
@@ -159,13 +163,13 @@ class Shards:
         self._inserts[self._actors[shard].insert.remote(data, first_row)] = shard
 
     def next(self, steps: int) -> tuple[int, dict[str, Any]]:
-        """Wait for the next batch; returns its shard, too.
+        """Wait for the next batch; return its shard and its items.
 
         Args:
           steps: Environment steps so far, for schedules.
 
         Raises:
-          WorkerError: if no transition is left, since shards were lost.
+          WorkerError: if no transition is left after losses of shards.
         """
         while True:
             total = self.size or self.wait()
@@ -182,11 +186,11 @@ class Shards:
                 return shard, items
 
     def update(self, shard: int, index: np.ndarray, errors: np.ndarray) -> None:
-        """Tell a shard the errors of a batch, without waiting."""
+        """Pass the errors of a batch to a shard, without waiting."""
         self._actors[shard].update.remote(index, errors)
 
     def save(self, directory: Any, keep: int, step: int) -> None:
-        """Write checkpoints `shard-i/step-...` into a directory that all can reach."""
+        """Write checkpoints `shard-i/step-...` to a directory that all can reach."""
         path = str(directory)
         results = [
             shard.save.remote(f"{path}/shard-{index}", keep, step)
@@ -196,7 +200,7 @@ class Shards:
             self._get(index, result)
 
     def restore(self, directory: Any, name: str) -> None:
-        """Load checkpoints; a shard that has none begins empty."""
+        """Load checkpoints; a shard without one begins empty."""
         for index, shard in enumerate(self._actors):
             path = f"{directory}/shard-{index}"
             try:
@@ -223,28 +227,28 @@ class Shards:
         return create(*self._arguments, rows, int(seed) >> 1)
 
     def _inserted(self, reference: Any) -> None:
-        """Wait for an insertion, and note what its shard holds then."""
+        """Wait for an insertion, and store the new size of its shard."""
         shard = self._inserts.pop(reference, None)
-        if shard is None:  # It was replaced meanwhile.
+        if shard is None:  # It was replaced.
             return
         size = self._get(shard, reference)
         if size is not None:
             self.sizes[shard] = size
 
     def _get(self, shard: int, reference: Any) -> Any:
-        """Result of a shard; none if it has died and was replaced, or data was lost."""
+        """Return the result of a shard; None if it was replaced, or data was lost."""
         try:
             return ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except ray.exceptions.RayActorError:
             self._replace(shard)
-        except ray.exceptions.RayError:  # What a worker sent was lost with its node.
+        except ray.exceptions.RayError:  # A worker's data was lost with its node.
             pass
         return None
 
     def _replace(self, shard: int) -> None:
-        """Start an empty shard in place of one."""
+        """Replace a shard by an empty one."""
         self.restarts += 1
         _NOTES.info("replay shard %d has died and is replaced by an empty one", shard)
         for waiting in (self._inserts, self._draws):
@@ -255,8 +259,8 @@ class Shards:
         self._get(shard, self._actors[shard].build.remote())
 
 
-class Learner(learner.Learner):
-    """Trains on batches of shards, as often as it is due."""
+class ShardedLearner(learner.Learner):
+    """Learner that trains on batches of shards, as often as it is due."""
 
     def __init__(self, agent: Any, shards: Shards) -> None:
         super().__init__(agent)
@@ -264,16 +268,16 @@ class Learner(learner.Learner):
         self._train_on = tf.function(agent.train_on, autograph=False)
 
     def metrics(self) -> dict[str, float]:
-        """Faults so far."""
+        """Return the faults so far."""
         return {"shard_restarts": self._shards.restarts}
 
     def insert(self, data: Any, first_row: int, steps: int) -> None:
-        """Send a reference to its shard; do the updates that are due then."""
+        """Send a reference to its shard; run the updates that are due."""
         agent = self.agent
         self._shards.insert(first_row, data)
         agent.steps.assign_add(steps)
         size = self._shards.size
-        if size < agent.start_size:  # Wait, or it depends on the clock who is counted.
+        if size < agent.start_size:  # Or the count would depend on the clock.
             size = self._shards.wait()
         ready = tf.constant(size >= agent.start_size)
         agent.count(tf.constant(steps, tf.int64), ready)

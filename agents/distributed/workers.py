@@ -11,27 +11,27 @@ from agents.distributed import actor, cluster
 from agents.environments import make
 
 MAX_DEATHS = 5
-"""Times that a worker may die in a row before it has done anything."""
+"""Deaths of a worker in a row without any work in between that are allowed."""
 
 LOOK_EVERY = 5.0
-"""Seconds after which Ray and workers are looked after again, if none has died."""
+"""Seconds between checks of Ray and of workers, if none has died."""
 
 START_TIMEOUT = 120.0
-"""Seconds in which an actor must be there, so that CPUs that are gone are noticed."""
+"""Seconds within which an actor must start, to notice lost CPUs."""
 
 _NOTES = logging.getLogger(__name__)
 
 
-class Workers:
-    """Ray actors that act for some rows each, and what is under way there.
+class RayWorkers:
+    """Ray actors that act for some rows each, with their open requests.
 
         workers.begin(seed, phase)
         workers.collect(index, ...)               # for all in `present`
         index, chunk = workers.next()             # None: it was replaced, ask again
 
     A worker that dies, or waits for its environments for longer than their timeout, is
-    replaced by one for the same rows, which begins anew; what it was doing is lost. If no
-    CPU is left for it, it is not `present` any more, and the others go on.
+    replaced by one for its rows, which begins anew; its present work is lost. If no CPU
+    is left for it, it is no longer `present`, and the others continue.
 
     Attributes:
       sizes: Rows of each worker.
@@ -50,14 +50,14 @@ class Workers:
         """Start one actor for each of the numbers of rows, and wait for them.
 
         Args:
-          config: Of `Actor`, as the next one.
-          description: Of its environment.
+          config: Config for `Actor`.
+          description: Description of its environment.
           sizes: Rows of each worker.
-          steps: Of `Actor`.
-          apart: The data of chunks stays where it is, chunks have references to it.
+          steps: Most transitions per row and call, see `Actor`.
+          apart: Whether the data stays on the workers, with references in chunks.
 
         Raises:
-          DistributedError: if environments cannot be made there, in one line.
+          DistributedError: if environments cannot be created there.
         """
         self.sizes, self.restarts = sizes, 0
         self.present = list(range(len(sizes)))
@@ -69,8 +69,8 @@ class Workers:
         self._apart = apart
         self._deaths = [0] * len(sizes)
         self._pending: dict[Any, tuple[int, Any]] = {}  # Worker and data, by result.
-        self._building: dict[Any, tuple[int, float]] = {}  # Their deadlines, too.
-        self._asked: dict[int, tuple[Any, float]] = {}  # How long it waits, and when.
+        self._building: dict[Any, tuple[int, float]] = {}  # Worker and deadline.
+        self._asked: dict[int, tuple[Any, float]] = {}  # Question and its time.
         self._actors: list[Any] = [None] * len(sizes)
         self._begun: tuple[int, int] | None = None
         self._pulse, self._next_look = cluster.Pulse(), 0.0
@@ -85,18 +85,18 @@ class Workers:
             )
 
     def first_row(self, index: int) -> int:
-        """First row of a worker."""
+        """Return the first row of a worker."""
         return int(self._ends[index]) - self.sizes[index]
 
     def begin(self, seed: int, phase: int) -> None:
-        """Discontinue what is under way; all episodes begin anew."""
+        """Abandon all work; all episodes begin anew."""
         self._pending.clear()
         self._begun = seed, phase
         for index in self.present:
             self._begin(index)
 
     def collect(self, index: int, *arguments: Any) -> None:
-        """Let a worker do what `Actor.collect` says, after what it is doing."""
+        """Request `Actor.collect` from a worker, after its other requests."""
         worker, data = self._actors[index], None
         if self._apart:
             collect = worker.collect_apart.options(num_returns=2)
@@ -106,15 +106,15 @@ class Workers:
         self._pending[result] = index, data
 
     def num_pending(self, index: int) -> int:
-        """Chunks that a worker was asked for and that were not seen by `next` yet."""
+        """Return the number of open requests for chunks of a worker."""
         return sum(index == other for other, _ in self._pending.values())
 
     def next(self) -> tuple[int, actor.Chunk | None]:
-        """Wait for the next result, of whatever worker; none if it died or is lost.
+        """Wait for the next result of any worker; None if it was replaced or lost.
 
         Raises:
           WorkerError: if no worker is left, or one has failed in another way.
-          Exception: what the environments raised.
+          Exception: of the environments.
         """
         while True:
             found = self._wait()
@@ -129,14 +129,14 @@ class Workers:
         self.present = []
 
     def _wait(self) -> tuple[int, actor.Chunk | None] | None:
-        """What happens next, if it is a result or a replacement."""
+        """Wait for the next event; return it if it is a result or a replacement."""
         if not self.present:
             raise cluster.WorkerError("no worker is left; no CPU is free for any.")
         hung = self._look()
         if hung is not None:
             self._replace(hung, "hangs")
             return hung, None
-        first: dict[int, Any] = {}  # Results of a worker only in their order.
+        first: dict[int, Any] = {}  # A worker's results arrive in order.
         for reference, (index, _) in self._pending.items():
             first.setdefault(index, reference)
         references = [*self._building, *first.values()]
@@ -162,7 +162,7 @@ class Workers:
         return index, result._replace(data=data) if self._apart else result
 
     def _look(self) -> int | None:
-        """From time to time, make sure that Ray is there, and find a worker that hangs."""
+        """Check Ray from time to time, and return a worker that hangs, if any."""
         if time.monotonic() < self._next_look:
             return None
         self._pulse.check()
@@ -174,7 +174,7 @@ class Workers:
         return None
 
     def _waits(self, index: int) -> float:
-        """Seconds for which a worker waits for environments, or does not answer."""
+        """Return the seconds that a worker waits for environments or is silent."""
         if index not in self._asked:
             question = self._actors[index].waiting.remote()
             self._asked[index] = question, time.monotonic()
@@ -185,10 +185,10 @@ class Workers:
         try:
             return ray.get(question)
         except ray.exceptions.RayError:
-            return 0.0  # It has died, which its results tell.
+            return 0.0  # It has died, as its results show.
 
     def _replace(self, index: int, reason: str) -> None:
-        """Start another actor in place of one."""
+        """Replace an actor by a new one."""
         self._pulse.check()
         self.restarts += 1
         self._deaths[index] += 1
@@ -205,14 +205,14 @@ class Workers:
             self._begin(index)
 
     def _forget(self, index: int) -> None:
-        """Nothing that an actor was asked for matters any more."""
+        """Drop all requests of an actor, and kill it."""
         ray.kill(self._actors[index])
         self._asked.pop(index, None)
         self._pending = {r: x for r, x in self._pending.items() if x[0] != index}
         self._building = {r: x for r, x in self._building.items() if x[0] != index}
 
     def _expire(self) -> tuple[int, None] | None:
-        """Give up a worker that could not be started in time, if there is one."""
+        """Give up a worker that has not started in time, and return it, if any."""
         for index, deadline in list(self._building.values()):
             if time.monotonic() > deadline:
                 self._forget(index)
@@ -231,7 +231,7 @@ class Workers:
         self._building[reference] = index, time.monotonic() + START_TIMEOUT
 
     def _begin(self, index: int) -> None:
-        """Begin episodes, with other seeds than any worker had before."""
+        """Begin episodes, with seeds that no earlier worker had."""
         seed, phase = self._begun
         first = self.first_row(index)
         sequence = [seed, phase, self.restarts]  # A zero at the end changes nothing.
@@ -242,13 +242,13 @@ class Workers:
 
 
 def _cause(error: Any) -> Exception:
-    """What to raise in place of an error of an actor."""
+    """Return the exception to raise for an error of an actor."""
     cause = error.cause
     if isinstance(cause, make.EnvironmentNotFound):
         return cluster.DistributedError(
             f"{str(cause).rstrip('.')} on a worker; an environment that is registered "
             "by your program only must be named as module:function."
         )
-    if isinstance(cause, ValueError | make.ConstructorError | RuntimeError):
+    if isinstance(cause, ValueError | RuntimeError):
         return cause
     return cluster.WorkerError(str(error))

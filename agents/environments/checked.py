@@ -1,7 +1,7 @@
-"""Rows of Gymnasium's vector environments: checked, and found when they fail.
+"""Checks of the rows of Gymnasium's vector environments, naming those that fail.
 
-Gymnasium takes any object for a flag and text for a reward, and does not say which row
-it was. So the environments are wrapped, those of `AsyncVectorEnv` in its processes.
+Gymnasium accepts any object as a flag and text as a reward, and does not name the row.
+So the environments are wrapped, those of `AsyncVectorEnv` in its processes.
 """
 
 import contextlib
@@ -15,25 +15,25 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, async_vector_env
 
-from agents.tools import batch_env, checks, processes, spaces
+from agents.tools import checks, processes, spaces, transitions
 
 _gymnasiums_worker = async_vector_env._async_worker
 
 
 class Checked(gymnasium.Wrapper):
-    """Environment of one row, whose results are checked before they are converted.
+    """Wrapper of one row, which checks results before they are converted.
 
     Attributes:
-      row: Its number in the whole batch.
-      current: Sequence whose first item tells which row is busy.
+      row: Number of the row in the whole batch.
+      current: Sequence with the number of the busy row as first item.
     """
 
     def __init__(self, env: gymnasium.Env, row: int):
         super().__init__(env)
         self.row, self.current = row, [-1]
         found = env.observation_space, env.action_space
-        arrays = batch_env.Arrays.create(*found, 1)
-        self._writer, _ = arrays.writers(env.observation_space, row)
+        buffers = transitions.Buffers.create(*found, 1)
+        self._writer, _ = buffers.writers(env.observation_space, row)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         self.current[0] = self.row
@@ -49,7 +49,7 @@ class Checked(gymnasium.Wrapper):
 
 
 class Alone(Checked):
-    """The same in a process of its own, from which errors return as text."""
+    """Checking wrapper in a separate process, from which errors return as text."""
 
     def reset(self, **kwargs: Any):
         with _telling(self.row, "reset"):
@@ -61,9 +61,9 @@ class Alone(Checked):
 
 
 def prepare(first_row: int):
-    """Check the environments of every `AsyncVectorEnv` that this process makes.
+    """Check the environments of every `AsyncVectorEnv` that this process creates.
 
-    Their errors are said once, by this package.
+    This package reports their errors once.
     """
     async_vector_env._async_worker = functools.partial(_work, first_row)
     noise = ".*ERROR: (Received the following|Raising the last|Traceback)"
@@ -79,7 +79,7 @@ def wrap(env: VectorEnv, first_row: int):
 
 
 def tell(env: VectorEnv, current: Any):
-    """Let the environments of a `SyncVectorEnv` tell which of them is busy."""
+    """Let the environments of a `SyncVectorEnv` store which of them is busy."""
     for one in getattr(env.unwrapped, "envs", ()):
         if isinstance(one, Checked):
             one.current = current
@@ -87,7 +87,7 @@ def tell(env: VectorEnv, current: Any):
 
 @contextlib.contextmanager
 def blaming(first_row: int, command: str) -> Iterator[None]:
-    """Find out which process of an `AsyncVectorEnv` an exception is about, if any.
+    """Find the process of an `AsyncVectorEnv` behind an exception, if any.
 
     Its row becomes the attribute `where` of the exception, which is raised again.
 
@@ -117,7 +117,7 @@ def _row_of_process(
     first_row: int,
     command: str,
 ) -> int | None:
-    """Row of the process that an exception is about, by the pipe that was in use."""
+    """Return the row of the process behind an exception, by the pipe in use."""
     for index, pipe in enumerate(getattr(env, "parent_pipes", ())):
         if pipe is not None and not any(x is pipe for x in callers):
             continue
@@ -135,7 +135,7 @@ def _row_of_process(
 
 
 def _checked(cls: type[Checked], env: Any, row: int) -> Any:
-    """Wrapped environment, unless Gymnasium wraps no such, or its space is refused."""
+    """Wrap an environment, unless Gymnasium or its space does not allow that."""
     if not isinstance(env, gymnasium.Env):
         return env
     try:
@@ -146,7 +146,7 @@ def _checked(cls: type[Checked], env: Any, row: int) -> Any:
 
 @contextlib.contextmanager
 def _telling(row: int, command: str) -> Iterator[None]:
-    """Make errors to text, with row and process."""
+    """Convert errors to text with row and process."""
     place = f"Environment row {row}"
     try:
         yield
@@ -167,15 +167,18 @@ def _work(
     errors: Any,
     *rest: Any,
 ):
-    """Worker of `AsyncVectorEnv` that checks its environment.
+    """Run a worker of `AsyncVectorEnv` that checks its environment.
 
-    Gymnasium's own reports what a constructor raises to the terminal only.
+    Gymnasium's own worker prints exceptions of constructors to the terminal only.
     """
     row = first_row + index
     try:
         with _telling(row, "start"):
             env = _checked(Alone, constructor(), row)
     except processes.EnvError as error:
+        parent_pipe.close()
+        with contextlib.suppress(EOFError):
+            pipe.recv()  # The caller only reads answers of processes that listened.
         errors.put((index, type(error), error, traceback.format_exc()))
         pipe.send((None, False))
         return

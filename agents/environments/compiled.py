@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agents.environments import make
+from agents.environments import config
 from agents.environments.functional import functional_env
-from agents.tools import checks, in_graph_batch_env, processes, ranges, spaces
+from agents.tools import checks, errors, ranges, spaces, steps
 
 
-class FunctionError(make.BackendError):
-    """A functional environment breaks the rules; the text says which."""
+class FunctionError(config.BackendError):
+    """Functional environment that breaks the rules, with the rule as text."""
 
 
 class Compiled(tf.Module):
@@ -21,14 +21,14 @@ class Compiled(tf.Module):
     States are variables. `tools.simulate` compiles everything by XLA.
 
     Args:
-      env: The kind of environment.
+      env: Functional environment.
       num_envs: Number of rows.
-      max_length: Steps after which to truncate episodes, by default its own.
+      max_length: Steps after which to truncate episodes; by default its own limit.
 
     Raises:
-      FunctionError: if its functions do not fit its spaces, or act on the outside, or
-        its first observations are not finite or not in a discrete space. Later ones
-        are not looked at: a program cannot raise on the way.
+      FunctionError: if its functions do not fit its spaces, or have effects outside, or
+        its first observations are not finite or not in a discrete space. Later
+        observations are not checked, because a program cannot raise midway.
     """
 
     parts = 1
@@ -56,7 +56,7 @@ class Compiled(tf.Module):
         self._length = _variable(tf.zeros([num_envs], tf.int32))
         entropy = np.random.SeedSequence().generate_state(1)
         self._seed = _variable(tf.constant(entropy.astype(np.int32)[0]))
-        self._count = _variable(tf.constant(0))  # Of uses of the seed.
+        self._count = _variable(tf.constant(0))  # Number of uses of the seed.
         self.steps = 0
 
     def __len__(self) -> int:
@@ -64,12 +64,12 @@ class Compiled(tf.Module):
 
     @property
     def observation_space(self):
-        """Space of one environment."""
+        """Observation space of one environment."""
         return self._env.observation_space
 
     @property
     def action_space(self):
-        """Space of one environment."""
+        """Action space of one environment."""
         return self._env.action_space
 
     def discontinue(self, seeds: np.ndarray | None = None) -> None:
@@ -81,38 +81,36 @@ class Compiled(tf.Module):
             self._count.assign(0)
 
     @tf.function(autograph=False, jit_compile=True)
-    def begin(self) -> in_graph_batch_env.Step:
+    def begin(self) -> steps.Before:
         """Begin episodes in all rows."""
         return self._restart(tf.ones([self._size], tf.bool))
 
     def simulate(
-        self, step: in_graph_batch_env.Step, action: Any
-    ) -> tuple[in_graph_batch_env.Outcome, in_graph_batch_env.Step]:
-        """Step all environments once; as in `InGraphBatchEnv`."""
-        before = _read(self._state)
-        after = self._env.transition(before, action, self._draw())
-        reward = self._env.reward(before, action, after)
-        terminated = self._env.terminal(after)
+        self, before: steps.Before, action: Any
+    ) -> tuple[steps.After, steps.Before]:
+        """Step all environments once; see `InGraphBatchEnv.simulate`."""
+        state = _read(self._state)
+        new = self._env.transition(state, action, self._draw())
+        reward = self._env.reward(state, action, new)
+        terminated = self._env.terminal(new)
         self._score.assign_add(reward)
         self._length.assign_add(tf.ones_like(self._length))
         truncated = self._length >= self._max_length
-        outcome = in_graph_batch_env.Outcome(
-            self._env.observation(after),
+        after = steps.After(
+            self._env.observation(new),
             reward,
             terminated,
             truncated,
-            in_graph_batch_env.ended(
-                terminated, truncated, self._score.read_value(), self._length
-            ),
+            steps.record(terminated, truncated, self._score.read_value(), self._length),
         )
-        tf.nest.map_structure(lambda x, value: x.assign(value), self._state, after)
-        return outcome, self._restart(outcome.done)
+        tf.nest.map_structure(lambda x, value: x.assign(value), self._state, new)
+        return after, self._restart(after.done)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing, because nothing is open."""
 
-    def _restart(self, rows: tf.Tensor) -> in_graph_batch_env.Step:
-        """Begin episodes in these rows, bool `[N]`; returns what to act upon."""
+    def _restart(self, rows: tf.Tensor) -> steps.Before:
+        """Begin episodes in these rows, bool `[N]`; return all rows before acting."""
         new = self._env.initial(self._size, self._draw())
         tf.nest.map_structure(
             lambda x, value: x.assign(_where(rows, value, x)), self._state, new
@@ -120,10 +118,10 @@ class Compiled(tf.Module):
         self._score.assign(tf.where(rows, 0.0, self._score))
         self._length.assign(tf.where(rows, 0, self._length))
         observation = self._env.observation(_read(self._state))
-        return in_graph_batch_env.Step(observation, rows)
+        return steps.Before(observation, rows)
 
     def _draw(self) -> tf.Tensor:
-        """A seed that has not been used, int32 `[2]`."""
+        """Return an unused seed, int32 `[2]`."""
         seed = tf.stack([self._seed.read_value(), self._count.read_value()])
         self._count.assign_add(1)
         return seed
@@ -151,7 +149,7 @@ def check(env: functional_env.FunctionalEnv) -> None:
     except Exception as error:
         raise FunctionError(
             f"The functions of {name} fail when they are traced: "
-            f"{processes.summary(error)}\n\n{traceback.format_exc()}"
+            f"{errors.reason(error)}\n\n{traceback.format_exc()}"
         ) from error
     changed = sorted(
         {k for k, v in vars(env).items() if before.get(k, before) is not v}
@@ -182,7 +180,7 @@ def check(env: functional_env.FunctionalEnv) -> None:
 
 
 def _require_inside(env: functional_env.FunctionalEnv, state: Any) -> None:
-    """Raise FunctionError for observations that are not finite or outside, or warn."""
+    """Raise FunctionError for bad first observations, or warn."""
     leaves = [x.numpy() for x in tf.nest.flatten(env.observation(state))]
     checker = ranges.RangeChecker(env.observation_space, 0)
     try:
@@ -213,6 +211,6 @@ def _read(variables: Any) -> Any:
 
 
 def _where(rows: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
-    """Rows `[N, ...]` of one tensor or the other."""
+    """Select rows `[N, ...]` of the new tensor, else of the old one."""
     shape = [-1, *[1] * (new.shape.rank - 1)]
     return tf.where(tf.reshape(rows, shape), new, old)

@@ -6,24 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from agents.tools import batch_env, spaces
+from agents.tools import actions, batch_env, spaces, transitions
 
 
 class EnvPool(batch_env.Backend):
-    """Batch of one kind of EnvPool's environments.
+    """Batch of environments of one kind from EnvPool.
 
-    EnvPool takes seeds when it is constructed only, so resetting all rows with seeds
-    constructs it anew; single rows cannot be seeded. Where a terminal state falls on the
-    limit of episodes, EnvPool would only say that they are truncated, so they are
-    truncated here, one step before it would.
+    EnvPool only takes seeds at its construction, so resetting all rows with seeds
+    constructs it anew; single rows cannot be seeded. If a terminal state coincided with
+    the limit of episodes, EnvPool would only report truncation, so episodes are
+    truncated here, one step earlier.
 
     Args:
-      id: Name that EnvPool knows.
+      id: Name of the environment in EnvPool.
       num_envs: Number of environments.
-      num_threads: Threads that step them; by default as many as EnvPool sees fit.
-      max_length: Steps after which episodes are truncated, by default its own limit.
+      num_threads: Threads that step the environments; by default EnvPool's choice.
+      max_length: Steps after which to truncate episodes; by default its own limit.
       kwargs: Further settings of the environment.
-      first_row: What errors add to rows, where this is a part of a larger batch.
+      first_row: Offset of the row numbers in errors.
 
     Raises:
       ImportError: if EnvPool is not installed.
@@ -57,34 +57,33 @@ class EnvPool(batch_env.Backend):
         self._env = self._connect()
         self._everyone = np.arange(num_envs, dtype=np.int32)
         found = self._env.observation_space, self._env.action_space
-        super().__init__(*found, batch_env.Arrays.create(*found, num_envs))
+        buffers = transitions.Buffers.create(*found, num_envs)
+        super().__init__(*found, buffers)
 
     def __getitem__(self, index: int) -> Any:
-        """The pool, since EnvPool gives no access to single environments."""
+        """Return the pool, since EnvPool gives no access to single environments."""
         return self._env
 
     def close(self):
         self._env.close()
 
     def _start(self, restart: bool):
-        actions = batch_env.actions(self.action_space, self._arrays.action)
-        self._env.send(actions, self._everyone)
+        typed = actions.typed(self.action_space, self._buffers.action)
+        self._env.send(typed, self._everyone)
 
     def _finish(self, restart: bool) -> dict:
         observation, reward, terminated, truncated, info = self._env.recv()
         rows = info["env_id"]
-        numbers = self._arrays.numbers
-        numbers[rows, batch_env.REWARD] = reward
-        numbers[rows, batch_env.TERMINATED] = terminated
-        numbers[rows, batch_env.TRUNCATED] = truncated
-        self._write(self._arrays.observation, observation, rows)
+        numbers = self._buffers.numbers
+        numbers[rows, transitions.REWARD] = reward
+        numbers[rows, transitions.TERMINATED] = terminated
+        numbers[rows, transitions.TRUNCATED] = truncated
+        self._write(self._buffers.observation, observation, rows)
         self._elapsed += 1
-        numbers[self._elapsed >= self.max_length, batch_env.TRUNCATED] = 1
-        done = np.flatnonzero(
-            numbers[:, [batch_env.TERMINATED, batch_env.TRUNCATED]].any(1)
-        )
+        numbers[self._elapsed >= self.max_length, transitions.TRUNCATED] = 1
+        done = np.flatnonzero(numbers[:, transitions.FLAGS].any(1))
         if restart and len(done):
-            self._begin(self._arrays.following, done)
+            self._begin(self._buffers.following, done)
         return {}
 
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
@@ -95,10 +94,10 @@ class EnvPool(batch_env.Backend):
             ordered[rows] = seeds % (2**31 - 1)
             self._env.close()
             self._env = self._connect(seed=ordered.tolist())
-        self._begin(self._arrays.observation, rows)
+        self._begin(self._buffers.observation, rows)
 
     def _connect(self, **seed: Any) -> Any:
-        """New pool, without the warnings about the precision of its bounds."""
+        """Create a pool, without the warnings about the precision of its bounds."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*precision lowered.*")
             env = self._create(**seed)
@@ -106,7 +105,7 @@ class EnvPool(batch_env.Backend):
         return env
 
     def _begin(self, targets: list[np.ndarray], rows: np.ndarray):
-        """Reset rows and store their first observations."""
+        """Reset rows, and store their first observations."""
         self._elapsed[rows] = 0
         observation, info = self._env.reset(np.asarray(rows, np.int32))
         self._write(targets, observation, info["env_id"])

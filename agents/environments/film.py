@@ -1,7 +1,7 @@
-"""Videos of episodes, drawn by environments in processes of their own.
+"""Videos of episodes, rendered by environments in separate processes.
 
-Drawing needs no display. It must not happen in a process that has loaded TensorFlow,
-next to which the EGL of MuJoCo crashes, so films are made by the workers backend.
+Rendering needs no display. It must not happen in a process that has loaded TensorFlow,
+next to which MuJoCo's EGL crashes, so the workers backend makes films.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from agents.environments import workers
-from agents.tools import channels, files, processes
+from agents.tools import channels, errors, files, processes
 
 _MUJOCO_HINT = (
     "MuJoCo draws without a display through EGL (Debian package libegl1) or OSMesa "
@@ -23,14 +23,15 @@ _MUJOCO_HINT = (
 )
 
 
-class RenderError(RuntimeError):
-    """An environment cannot be drawn; the text is one line with the reason."""
+class RenderError(errors.Mistake):
+    """Environment that cannot be rendered, with the reason in one line."""
 
 
 class Film(gymnasium.Wrapper):
-    """Writes a video of each of the first episodes, one frame per observation.
+    """Wrapper that writes a video of each of the first episodes.
 
-    Videos appear when their episode is complete, named after its number and return.
+    Videos have one frame per observation. They appear when their episode is complete,
+    named by its number and return.
 
     Attributes:
       films: `{"file", "return", "length"}` of every video.
@@ -76,7 +77,7 @@ class Film(gymnasium.Wrapper):
         super().close()
 
     def _finish(self) -> None:
-        """Show the video of an episode that is over."""
+        """Publish the video of a finished episode."""
         number = self._numbers[len(self.films)]
         name = f"episode-{number}_return_{self._return:.1f}.mp4"
         self._video.finish(self._directory / name)
@@ -85,14 +86,14 @@ class Film(gymnasium.Wrapper):
         self.films.append(film)
 
     def _discard(self) -> None:
-        """Remove the video of an episode that was left."""
+        """Remove the video of an abandoned episode."""
         if self._video is not None:
             self._video.discard()
             self._video = None
 
 
 class _Video:
-    """File of H.264 frames, whose sides are even as players expect."""
+    """File of H.264 frames with even side lengths, as players expect."""
 
     def __init__(self, path: pathlib.Path, first: np.ndarray, fps: float):
         import imageio_ffmpeg
@@ -111,7 +112,7 @@ class _Video:
         self._ffmpeg.send(np.pad(image, self._padding, mode="edge").tobytes())
 
     def finish(self, path: pathlib.Path) -> None:
-        """Complete the file and give it its name."""
+        """Complete the file, and rename it."""
         self._ffmpeg.close()
         self._path.rename(path)
 
@@ -123,7 +124,7 @@ class _Video:
 
 @dataclasses.dataclass(frozen=True)
 class _Constructor:
-    """Picklable function that makes an environment and films it."""
+    """Picklable function that creates an environment with a film."""
 
     constructor: Callable[[], gymnasium.Env]
     variables: dict[str, str]
@@ -131,7 +132,7 @@ class _Constructor:
     numbers: range
 
     def __call__(self) -> gymnasium.Env:
-        os.environ.update(self.variables)  # Read when graphics libraries are imported.
+        os.environ.update(self.variables)  # Graphics libraries read them at import.
         return Film(self.constructor(), self.directory, self.numbers)
 
 
@@ -143,10 +144,10 @@ def batch(
     timeout: float | None = 60.0,
     start_timeout: float | None = 120.0,
 ) -> workers.Workers:
-    """Environments, one per process, that film so many episodes together.
+    """Create environments, one per process, that film a number of episodes.
 
     Args:
-      constructor: Makes an environment whose render mode is `rgb_array`.
+      constructor: Creates an environment with render mode `rgb_array`.
       directory: Existing directory for the videos.
       rows: Number of environments; each films its first episodes.
       episodes: Number of videos.
@@ -154,7 +155,7 @@ def batch(
       start_timeout: Seconds that the construction of one of them may take.
 
     Raises:
-      RenderError: if the environment cannot be drawn here.
+      RenderError: if the environment cannot be rendered here.
       EnvProcessError: if an environment fails.
     """
     variables = _find_variables(constructor, start_timeout)
@@ -173,10 +174,10 @@ def clean(directory: str | pathlib.Path) -> None:
 
 
 def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) -> None:
-    """Remove videos that lack frames, of which ffmpeg says nothing to its caller.
+    """Remove videos with missing frames, about which ffmpeg is silent.
 
     Raises:
-      WriteError: if there were any.
+      WriteError: if a video was incomplete.
     """
     import imageio_ffmpeg
 
@@ -184,7 +185,7 @@ def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) ->
         path = pathlib.Path(directory) / entry["file"]
         try:
             frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
-        except RuntimeError:  # It is no video at all.
+        except RuntimeError:  # Not a video at all.
             frames = 0
         expected = entry["length"] + 1
         if frames != expected:
@@ -194,7 +195,7 @@ def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) ->
 
 
 def frame(env: gymnasium.Env) -> np.ndarray:
-    """What an environment looks like, uint8 `[height, width, 3]`."""
+    """Render an environment, uint8 `[height, width, 3]`."""
     image = env.render()
     if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[2] < 3:
         kind = type(image).__name__
@@ -205,10 +206,10 @@ def frame(env: gymnasium.Env) -> np.ndarray:
 def _find_variables(
     constructor: Callable[[], gymnasium.Env], timeout: float | None
 ) -> dict[str, str]:
-    """Variables of the process in which an environment can be drawn.
+    """Find environment variables with which an environment can be rendered.
 
-    Every attempt is made by a process of its own: graphics libraries cannot be
-    exchanged once they are loaded, and some crash.
+    Every attempt needs a separate process: graphics libraries cannot be exchanged once
+    they are loaded, and some crash.
     """
     failures = []
     for variables in _candidates():
@@ -223,7 +224,7 @@ def _find_variables(
 
 
 def _candidates() -> list[dict[str, str]]:
-    """Variables to try, the best first; those that the user has set are kept."""
+    """List variables to try, the best first, without those that the user has set."""
     display = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     candidates = [{"MUJOCO_GL": "egl"}, {"MUJOCO_GL": "osmesa"}]
     if "MUJOCO_GL" in os.environ:
@@ -241,13 +242,13 @@ def _attempt(
     variables: dict[str, str],
     timeout: float | None,
 ) -> tuple[str | None, bool]:
-    """Why an environment cannot be drawn, or None, and whether it uses MuJoCo."""
+    """Return why rendering fails, or None, and whether MuJoCo is in use."""
     worker = processes.Worker(
         _draw, constructor, variables, name=lambda: "Drawing", timeout=timeout
     )
     try:
         return worker.receive()[1]
-    except processes.EnvProcessError as error:  # It crashed, as only OpenGL does.
+    except processes.EnvProcessError as error:  # Only OpenGL crashes.
         return str(error).split("\n")[0], True
     finally:
         processes.close([worker])
@@ -259,9 +260,9 @@ def _draw(
     constructor: Callable[[], gymnasium.Env],
     variables: dict[str, str],
 ) -> None:
-    """Main function of a process that draws one frame."""
+    """Render one frame in a separate process, and report the result."""
     os.environ.update(variables)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # The reply says it in one line.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # The reply has the error.
     failure = None
     try:
         env = constructor()

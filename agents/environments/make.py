@@ -1,4 +1,4 @@
-"""Environments by name: constructors, batches, and what is known beforehand."""
+"""Environments by name: constructors, batches and descriptions."""
 
 import dataclasses
 import difflib
@@ -10,16 +10,8 @@ from typing import Any
 
 import gymnasium
 
-from agents.environments import envpool, serial, vector, workers
+from agents.environments import config, envpool, serial, vector, workers
 from agents.tools import batch_env, errors, limits, processes, wrappers
-
-BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool", "compiled")
-
-ACTION_MASK = "info['action_mask']"
-"""Reserved key of kwargs: if true, environments are wrapped by `wrappers.ActionMask`.
-
-It is no identifier, so it hides no argument of environments.
-"""
 
 # Packages that register their environments only when imported.
 _NAMESPACES = {
@@ -29,25 +21,21 @@ _NAMESPACES = {
 
 
 class EnvironmentNotFound(errors.Mistake):
-    """No environment has this name; the text is one line with suggestions."""
-
-
-class BackendError(errors.Mistake):
-    """A backend cannot run an environment; the text is one line that says which can."""
+    """Name of no known environment, with suggestions in one line."""
 
 
 class ConstructorError(errors.Mistake):
-    """An environment could not be constructed; its traceback is in the text below."""
+    """Failed construction of an environment, with its traceback below the line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What is known about an environment before it runs.
+    """Properties of an environment that are known before it runs.
 
     Attributes:
       observation_space: Space of observations of one environment.
       action_space: Space of actions of one environment.
-      max_length: Steps after which episodes are truncated; None if not limited.
+      max_length: Steps after which to truncate episodes; None if unlimited.
     """
 
     observation_space: gymnasium.Space
@@ -57,33 +45,29 @@ class Description:
 
 @dataclasses.dataclass(frozen=True)
 class Constructor:
-    """Picklable function without arguments that makes one environment."""
+    """Picklable function without arguments that creates one environment."""
 
-    id: str | Callable[..., Any]
-    max_length: int | None = None
-    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    action_mask: bool = False
+    environment: config.Environment
 
     def __call__(self) -> gymnasium.Env:
         env = self._make()
-        return wrappers.ActionMask(env) if self.action_mask else env
+        return wrappers.ActionMask(env) if self.environment.action_mask else env
 
     def _make(self) -> gymnasium.Env:
-        """The environment without mask."""
-        function = self.id if callable(self.id) else _attribute(self.id)
+        """Create the environment without mask."""
+        id, limit = self.environment.id, self.environment.max_length
+        function = id if callable(id) else _attribute(id)
         if function is None:
-            return _registered(self.id, self.max_length, self.kwargs)
-        env = function(**self.kwargs)
+            return _registered(id, limit, self.environment.kwargs)
+        env = function(**self.environment.kwargs)
         if not isinstance(env, gymnasium.Env):
             env = wrappers.OldGym(env)
-        if self.max_length is not None:
-            env = gymnasium.wrappers.TimeLimit(env, self.max_length)
-        return env
+        return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
 
 @dataclasses.dataclass(frozen=True)
 class VectorConstructor:
-    """Picklable function of `num_envs` that makes a vector environment.
+    """Picklable function of `num_envs` that creates a vector environment.
 
     Attributes:
       id: Specification in the registry, or a function.
@@ -99,180 +83,142 @@ class VectorConstructor:
         return gymnasium.make_vec(self.id, num_envs=num_envs, **self.kwargs)
 
 
-def constructor(
-    id: str | Callable[..., Any],
-    max_length: int | None = None,
-    kwargs: dict[str, Any] | None = None,
-) -> Callable[[], gymnasium.Env]:
-    """Picklable function without arguments that makes one environment.
+def constructor(environment: config.Environment) -> Callable[[], gymnasium.Env]:
+    """Create a picklable function that returns one environment.
 
-    Args:
-      id: Registered Gymnasium id, `module:function`, or a function. Functions may
-        return environments with the old Gym interface.
-      max_length: Steps after which to truncate episodes. Replaces the limit of a
-        registered environment; for functions, the shorter of both limits holds.
-      kwargs: Arguments of the environment, and the reserved key `ACTION_MASK`.
-
-    The function raises `EnvironmentNotFound` for unknown names.
+    It raises `EnvironmentNotFound` for unknown names.
 
     Raises:
       BackendError: for functional environments.
     """
-    if _is_functional(id):
-        raise BackendError(
-            f"{id!r} is a functional environment, which backend compiled runs."
+    if _is_functional(environment.id):
+        raise config.BackendError(
+            f"{environment.id!r} is a functional environment, which backend compiled "
+            "runs."
         )
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"Expected a positive max_length, got {max_length}.")
-    kwargs = dict(kwargs or {})
-    action_mask = kwargs.pop(ACTION_MASK, False)
-    return Constructor(id, max_length, kwargs, action_mask)
+    return Constructor(environment)
 
 
-def batch(
-    id: str | Callable[..., Any],
-    num_agents: int,
-    backend: str = "workers",
-    num_workers: int | None = None,
-    max_length: int | None = None,
-    kwargs: dict[str, Any] | None = None,
-    timeout: float | None = 60.0,
-    start_timeout: float | None = 120.0,
-) -> batch_env.Backend:
-    """Batch of environments of the same kind.
+def batch(environment: config.Environment) -> batch_env.Backend:
+    """Create a batch of all environments that steps outside of the graph.
 
-    Args:
-      id: Name or function as for `constructor`.
-      num_agents: Number of environments.
-      backend: One of `BACKENDS`; see `choose` for `auto`.
-      num_workers: Number of workers, by default one per CPU.
-      max_length: Limit as for `constructor`.
-      kwargs: Arguments of each environment as for `constructor`.
-      timeout: Seconds that a step or reset may take; none where it is made in the
-        process of the caller.
-      start_timeout: Seconds that the construction of one of them may take; as above.
+    Raises:
+      BackendError: if the backend cannot run the environments.
     """
-    timeouts = timeout, start_timeout
-    return _batches(
-        id, num_agents, backend, num_workers, max_length, kwargs, timeouts, 1
-    )[0]
+    return _batches(environment, 1)[0]
 
 
-def halves(
-    id: str | Callable[..., Any],
-    num_agents: int,
-    backend: str = "workers",
-    num_workers: int | None = None,
-    max_length: int | None = None,
-    kwargs: dict[str, Any] | None = None,
-    timeout: float | None = 60.0,
-    start_timeout: float | None = 120.0,
-) -> list[batch_env.Backend]:
-    """Two batches of half the agents each; arguments as for `batch`.
+def halves(environment: config.Environment) -> list[batch_env.Backend]:
+    """Create two batches with half of the environments each.
 
     While one of them steps, the caller can compute the actions of the other one.
+
+    Raises:
+      BackendError: if the backend cannot run the environments.
     """
-    timeouts = timeout, start_timeout
-    return _batches(
-        id, num_agents, backend, num_workers, max_length, kwargs, timeouts, 2
-    )
+    return _batches(environment, 2)
 
 
-def choose(id: str | Callable[..., Any], backend: str = "auto") -> str:
-    """The backend to use; for `auto`, the fastest that steps the very environment.
+def in_graph(environment: config.Environment, in_halves: bool = False) -> Any:
+    """Create a batch of all environments in the graph, optionally in two halves.
+
+    Raises:
+      BackendError: if the backend cannot run the environments.
+    """
+    from agents.tools import in_graph_batch_env
+
+    if choose(environment) == "compiled":
+        from agents.environments import compiled
+
+        env = functional(environment)
+        return compiled.Compiled(env, environment.num_agents, environment.max_length)
+    make = halves if in_halves else batch
+    return in_graph_batch_env.InGraphBatchEnv(make(environment))
+
+
+def choose(environment: config.Environment) -> str:
+    """Choose the backend; `auto` is the fastest one for exactly this environment.
 
     That is `vector` for Atari, which ALE vectorizes itself, `compiled` for functional
-    environments, else `workers`. EnvPool and the functional equals of Gymnasium's
-    environments are faster but not the same code, so they must be asked for.
+    environments, else `workers`. EnvPool and functional equals of Gymnasium's
+    environments are faster but not the same code, so they need an explicit choice.
     """
-    if backend not in BACKENDS:
-        raise BackendError(
-            f"Unknown backend {backend!r}; choose from {', '.join(BACKENDS)}."
-        )
-    if backend != "auto":
-        return backend
+    id = environment.id
+    if environment.backend != "auto":
+        return environment.backend
     if isinstance(id, str) and id.startswith("ALE/"):
         return "vector"
     return "compiled" if _is_functional(id) else "workers"
 
 
-def describe(
-    id: str | Callable[..., Any],
-    max_length: int | None = None,
-    kwargs: dict[str, Any] | None = None,
-    backend: str = "auto",
-    start_timeout: float | None = None,
-) -> Description:
-    """Spaces and limit of an environment, from one that is made here and closed.
+def describe(environment: config.Environment) -> Description:
+    """Create an environment, close it, and return its spaces and limit.
 
-    Those of backend vector are made in a process of their own.
-
-    Args:
-      id, max_length, kwargs: As for `constructor`.
-      backend: As for `choose`.
-      start_timeout: Seconds that the construction may take. There is no limit for
-        backend serial, whose environments may be debugged.
+    Backend vector creates it in a separate process. Backend serial has no time limit,
+    because its environments may be debugged.
 
     Raises:
       EnvironmentNotFound: for unknown names.
       BackendError: if the backend cannot run it.
-      UnsupportedSpaceError: if action masks are asked for and do not fit its spaces.
+      UnsupportedSpaceError: if requested action masks do not fit its spaces.
       ConstructorError: if the environment cannot be constructed.
     """
-    backend = choose(id, backend)
+    backend = choose(environment)
     waits = backend in ("serial", "vector")
-    what = f"Cannot construct environment {id!r}"
+    what = f"Cannot construct environment {environment.id!r}"
     with errors.framed(what, ConstructorError):
         try:
-            with limits.interrupted(None if waits else start_timeout):
-                env, limit = _one(id, max_length, kwargs, backend, start_timeout)
+            with limits.interrupted(None if waits else environment.start_timeout):
+                env, limit = _one(environment, backend)
                 found = env.observation_space, env.action_space
-        except processes.EnvError as error:  # Its text holds a traceback already.
+        except processes.EnvError as error:  # Its text has a traceback.
             raise ConstructorError(f"{what}: {error}") from error
     if backend != "compiled":
         limits.close([env.close])
     return Description(*found, limit)
 
 
-def _one(id, max_length, kwargs, backend, start_timeout) -> tuple[Any, int | None]:
-    """One environment, or a batch of one, and its limit."""
+def _one(environment: config.Environment, backend: str) -> tuple[Any, int | None]:
+    """Create one environment, or a batch of one, and return it with its limit."""
     if backend == "compiled":
         from agents.environments import compiled
 
-        env = functional(id, kwargs)
+        env = functional(environment)
         compiled.check(env)
-        return env, max_length or env.max_length
+        return env, environment.max_length or env.max_length
     if backend in ("vector", "envpool"):
-        timeouts = start_timeout, start_timeout
-        (env,) = _batches(id, 1, backend, 1, max_length, kwargs, timeouts, 1)
-        return env, max_length or env.max_length
-    env = constructor(id, max_length, kwargs)()
+        changes = {"num_agents": 1, "timeout": environment.start_timeout}
+        if backend == "envpool":
+            changes["num_workers"] = 1
+        env = batch(dataclasses.replace(environment, **changes))
+        return env, environment.max_length or env.max_length
+    env = constructor(environment)()
     return env, _limit(env)
 
 
-def functional(id: str | Callable[..., Any], kwargs: dict[str, Any] | None) -> Any:
-    """Functional environment: a class by `module:Class`, or the equal of an id.
+def functional(environment: config.Environment) -> Any:
+    """Create the functional environment of `module:Class`, or the equal of an id.
 
     Raises:
-      BackendError: if it is none and has none.
+      BackendError: if there is none.
     """
     from agents.environments import functional as package
 
-    _refuse_mask("compiled", kwargs)
+    _refuse_mask("compiled", environment)
+    id, kwargs = environment.id, environment.kwargs
     if isinstance(id, str) and id in package.GYMNASIUM:
-        return getattr(package, package.GYMNASIUM[id])(**(kwargs or {}))
+        return getattr(package, package.GYMNASIUM[id])(**kwargs)
     if _is_functional(id):
-        cls = id if callable(id) else _attribute(id)
-        return cls(**(kwargs or {}))
+        return (id if callable(id) else _attribute(id))(**kwargs)
     names = ", ".join(package.GYMNASIUM)
-    raise BackendError(
+    raise config.BackendError(
         f"{id!r} is no functional environment, as backend compiled needs; it has {names}"
         ", and classes of yours by module:Class. Use backend workers."
     )
 
 
 def _is_functional(id: str | Callable[..., Any]) -> bool:
-    """Whether this is, or names, a class of functional environments."""
+    """Return whether this is or names a class of functional environments."""
     if not callable(id):
         module = id.partition(":")[0]
         if ":" not in id or module in gymnasium.registry:
@@ -284,109 +230,101 @@ def _is_functional(id: str | Callable[..., Any]) -> bool:
     return issubclass(id, sys.modules[name].FunctionalEnv)
 
 
-def _batches(
-    id: str | Callable[..., Any],
-    num_agents: int,
-    backend: str,
-    num_workers: int | None,
-    max_length: int | None,
-    kwargs: dict[str, Any] | None,
-    timeouts: tuple[float | None, float | None],
-    parts: int,
-) -> list[batch_env.Backend]:
-    """One or two batches with this many agents together."""
-    backend = choose(id, backend)
-    if num_agents < 1:
-        raise ValueError(f"Expected at least one agent, got {num_agents}.")
-    if num_agents % parts:
-        raise ValueError(f"Expected an even number of agents, got {num_agents}.")
-    size = num_agents // parts
-    firsts = range(0, num_agents, size)
+def _batches(environment: config.Environment, parts: int) -> list[batch_env.Backend]:
+    """Create one or two batches with all environments together."""
+    backend, total = choose(environment), environment.num_agents
+    if total % parts:
+        raise ValueError(f"Expected an even number of agents, got {total}.")
+    size = total // parts
+    firsts = range(0, total, size)
     if backend == "compiled":
-        raise BackendError(
+        raise config.BackendError(
             "Backend compiled steps in the graph only; see environments.compiled."
         )
     if backend in ("vector", "envpool"):
-        _refuse_mask(backend, kwargs)
+        _refuse_mask(backend, environment)
     if backend == "envpool":
-        args = id, size, num_workers, max_length, kwargs
-        return _share_ranges([_envpool(*args, first) for first in firsts])
+        return _share_ranges([_envpool(environment, size, x) for x in firsts])
     if backend == "vector":
-        args = id, num_agents, max_length, kwargs, timeouts, parts
-        return _share_ranges(_vector(*args))
-    make = constructor(id, max_length, kwargs)
+        return _share_ranges(_vector(environment, parts))
+    make = constructor(environment)
+    timeouts = environment.timeout, environment.start_timeout
     if backend == "workers":
-        args = [make] * num_agents, num_workers, *timeouts
+        args = [make] * total, environment.num_workers, *timeouts
         if parts == 1:
             return [workers.Workers(*args)]
         return _share_ranges(workers.Workers.halves(*args))
     if backend == "serial":
         return _share_ranges([serial.Serial([make] * size, x) for x in firsts])
-    envs = [wrappers.ExternalProcess(make, *timeouts) for _ in range(num_agents)]
+    envs = [wrappers.ExternalProcess(make, *timeouts) for _ in range(total)]
     return _share_ranges(
         [batch_env.BatchEnv(envs[x : x + size], False, x) for x in firsts]
     )
 
 
 def _share_ranges(batches: list[batch_env.Backend]) -> list[batch_env.Backend]:
-    """Halves that warn of observations outside of their space once, together."""
+    """Let halves warn together, once, of observations outside of their space."""
     for batch in batches:
         batch.ranges = batches[0].ranges
     return batches
 
 
-def _refuse_mask(backend: str, kwargs: dict[str, Any] | None) -> None:
-    """Raise BackendError if action masks shall be taken from the info."""
-    if kwargs and kwargs.get(ACTION_MASK):
-        raise BackendError(
-            f"Backend {backend} cannot move {ACTION_MASK} into observations "
+def _refuse_mask(backend: str, environment: config.Environment) -> None:
+    """Raise BackendError if the config takes action masks from the info."""
+    if environment.action_mask:
+        raise config.BackendError(
+            f"Backend {backend} cannot move info['action_mask'] into observations "
             "(environment.action_mask); use backend workers."
         )
 
 
-def _vector(id, num_agents, max_length, kwargs, timeouts, parts) -> list:
-    """Batches that are vector environments."""
+def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backend]:
+    """Create batches from vector environments."""
+    id = environment.id
     function = id if callable(id) else _attribute(id)
     if function is None:
         _import_package(id)
         if id not in gymnasium.registry:
             raise _not_found(id)
         function = gymnasium.registry[id]
-    make = VectorConstructor(function, dict(kwargs or {}))
-    args = make, num_agents, max_length, *timeouts
+    make = VectorConstructor(function, environment.kwargs)
+    args = make, environment.num_agents, environment.max_length
+    args = *args, environment.timeout, environment.start_timeout
     try:
         if parts == 2:
             return vector.Vector.halves(*args)
         return [vector.Vector(*args)]
     except vector.NotVectorized:
-        raise BackendError(
+        raise config.BackendError(
             f"{id!r} makes no gymnasium.vector.VectorEnv, as backend vector needs; use "
             "backend workers for single environments."
         ) from None
 
 
-def _envpool(id, num_agents, num_threads, max_length, kwargs, first_row) -> Any:
-    """Batch that is stepped by EnvPool."""
+def _envpool(environment: config.Environment, size: int, first_row: int) -> Any:
+    """Create a batch of this number of environments that EnvPool steps."""
+    id, limit = environment.id, environment.max_length
     if callable(id):
-        raise BackendError("EnvPool makes environments by name; use backend workers.")
-    try:
-        return envpool.EnvPool(
-            id, num_agents, num_threads, max_length, kwargs, first_row
+        raise config.BackendError(
+            "EnvPool makes environments by name; use backend workers."
         )
+    args = id, size, environment.num_workers, limit, environment.kwargs
+    try:
+        return envpool.EnvPool(*args, first_row)
     except ModuleNotFoundError as error:
         if error.name != "envpool":
             raise
-        raise BackendError(
+        raise config.BackendError(
             "Backend envpool needs EnvPool; install the extra [envpool], or use "
             "backend workers."
         ) from None
     except LookupError as error:
-        raise BackendError(f"{error.args[0]} Use backend workers.") from None
+        raise config.BackendError(f"{error.args[0]} Use backend workers.") from None
 
 
 @functools.cache
 def _attribute(id: str) -> Callable[..., Any] | None:
-    """Function that `module:function` names; None if it names no attribute."""
+    """Return the function at `module:function`; None if there is no such attribute."""
     module, _, name = id.partition(":")
     if not name:
         return None
@@ -404,7 +342,7 @@ def _attribute(id: str) -> Callable[..., Any] | None:
 
 
 def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
-    """Environment from the registry of Gymnasium."""
+    """Create an environment from the registry of Gymnasium."""
     _import_package(id)
     limit = {} if max_length is None else {"max_episode_steps": max_length}
     spec = gymnasium.registry.get(id)
@@ -418,7 +356,7 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
 
 
 def _import_package(id: str) -> None:
-    """Import the package that registers environments of this name, if there is one."""
+    """Import the package that registers environments of this name, if any."""
     package, extra = _NAMESPACES.get(id.partition("/")[0], (None, None))
     if not package or id in gymnasium.registry:
         return
@@ -430,7 +368,7 @@ def _import_package(id: str) -> None:
 
 
 def _not_found(id: str) -> EnvironmentNotFound:
-    """Error with suggestions for an unknown name."""
+    """Create the error for an unknown name, with suggestions."""
     name = id.rpartition(":")[2]
     near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
@@ -438,9 +376,9 @@ def _not_found(id: str) -> EnvironmentNotFound:
 
 
 def _quiet_mujoco():
-    """Print each warning of MuJoCo once; leave out what it says of its own models.
+    """Print each warning of MuJoCo once, without those about its own models.
 
-    By default it repeats them for every environment, and writes a file of them.
+    By default MuJoCo repeats them for every environment, and writes them to a file.
     """
     import mujoco
 
@@ -457,7 +395,7 @@ def _quiet_mujoco():
 
 
 def _limit(env: Any) -> int | None:
-    """Smallest limit of the length of episodes among all wrappers."""
+    """Return the smallest episode limit among all wrappers."""
     limits = []
     while env is not None:
         spec = getattr(env, "spec", None)

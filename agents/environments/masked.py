@@ -1,12 +1,12 @@
-"""Environments that hide a part of their state, so that policies need a memory."""
+"""Environments with partly hidden state, so that policies need memory."""
 
 import gymnasium
 
-POSITIONS = [0, 2]  # Of the cart and of the pole; the others are velocities.
+POSITIONS = [0, 2]  # Of cart and pole, without velocities.
 
 
 def cartpole(render_mode: str | None = None) -> gymnasium.Env:
-    """CartPole-v1 whose observation, float32 `[2]`, holds no velocities."""
+    """Create CartPole-v1 with observations float32 `[2]`, without velocities."""
     env = gymnasium.make(
         "CartPole-v1", render_mode=render_mode, disable_env_checker=True
     )

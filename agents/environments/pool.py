@@ -1,13 +1,13 @@
-"""Processes that serve the rows of batches, and the memory they share with the caller.
+"""Processes that serve the rows of batches, and memory shared with the caller.
 
 Each worker owns some rows. All numbers travel through one block of anonymous shared
-memory, so that a step costs one byte to wake each worker, and one as a reply:
+memory, so that a step costs one byte to wake each worker, and one for its reply:
 
     caller                                   worker
     actions to the block, one byte   ---->   steps its rows, results to the block
     copies the results out           <----   one byte
 
-The block has no name in the file system: nothing is left of it, whatever happens.
+The block has no name in the file system, so no failure leaves it behind.
 """
 
 import collections
@@ -22,32 +22,39 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.tools import batch_env, channels, checks, external_process, processes
+from agents.tools import (
+    batch_env,
+    channels,
+    checks,
+    external_process,
+    processes,
+    transitions,
+)
 
 _ALIGNMENT = 64
 
 
 class Pool:
-    """Worker processes, and the memory they share with one or two batches.
+    """Worker processes, with memory that they share with one or two batches.
 
     A worker calls `serve(channel, stack, index, rows, task, descriptor)`. It constructs
-    environments, says DONE before each one whose row is known, sends the RESULT, the
-    spaces of every row and anything besides, and calls `obey`.
+    environments, sends DONE before each one whose row is known, sends the RESULT
+    (spaces of every row and anything else), and calls `obey`.
 
     Args:
       serve: Main function of a worker.
-      tasks: What each worker is given, pickled by value where necessary.
+      tasks: Input of each worker, pickled by value if necessary.
       owner: Worker of each row, `[N]`.
       parts: Number of batches, of equal size.
-      timeout: Seconds that a step or reset of one worker may take; None waits forever.
+      timeout: Seconds that a step or reset of a worker may take; None for no limit.
       start_timeout: Seconds that the construction of one environment may take.
-      environ: Variables of workers that differ from those of this process.
+      environ: Environment variables that differ in workers.
 
     Attributes:
       parts: Rows of each batch.
-      owner: As above.
+      owner: Worker of each row, `[N]`.
       spaces: Observation and action space of one environment.
-      besides: What each worker said besides.
+      besides: Further information from each worker.
 
     Raises:
       ValueError: if the spaces of the environments differ.
@@ -113,18 +120,18 @@ class Pool:
             raise
 
     def wait(self, part: int):
-        """Wait until no worker has anything to do for one of the batches."""
+        """Wait until all workers have finished their work for one of the batches."""
         try:
             for member, waiting in enumerate(self._waiting):
                 while part in waiting:
                     self._workers[member].receive()
                     waiting.popleft()
-        except BaseException:  # Replies could be left over, so this is the end.
+        except BaseException:  # Replies could be left over.
             self.close()
             raise
 
     def request(self, row: int, kind: bytes, *request: Any) -> Any:
-        """Answer of one environment to a request of `external_process.Remote`."""
+        """Send a request of a `Remote` to one environment; return the reply."""
         self._require_open()
         for part in range(len(self.parts)):
             self.wait(part)
@@ -166,7 +173,7 @@ class Batch(batch_env.Backend):
         self.first_row = pool.parts[part].start
         self._owner = pool.owner[pool.parts[part]]
         self._members = np.unique(self._owner)
-        super().__init__(*pool.spaces, pool.shared.arrays.part(pool.parts[part]))
+        super().__init__(*pool.spaces, pool.shared.buffers.part(pool.parts[part]))
 
     def __getitem__(self, index: int) -> external_process.Remote:
         return _Row(self._pool, range(len(self))[index] + self.first_row)
@@ -199,16 +206,16 @@ def obey(
     create: Callable[["Shared", int, list[int], tuple], Any],
     environment: Callable[[int], Any],
 ):
-    """Do in a worker what the caller says, until it hangs up.
+    """Execute the commands of the caller in a worker, until it hangs up.
 
     Args:
-      channel: To the caller.
-      worker: Number of this one.
-      rows: That the worker owns.
-      descriptor: Of the shared memory.
-      create: Makes an object with methods `step` and `reset`, of the shared memory, the
-        number of a part, the rows in it, and the spaces.
-      environment: Function from a row to what answers requests.
+      channel: Channel to the caller.
+      worker: Number of this worker.
+      rows: Rows of the worker.
+      descriptor: File of the shared memory.
+      create: Creates an object with methods `step` and `reset` from the shared memory,
+        the number of a part, the rows in it, and the spaces.
+      environment: Function from a row to the object that answers requests.
     """
     layout, parts = channel.receive()[1]
     shared = Shared.map(descriptor, *layout)
@@ -239,7 +246,7 @@ def obey(
 
 
 class _Row(external_process.Remote):
-    """One environment of a pool; requests are answered before they return."""
+    """Client of one environment of a pool; requests are answered before they return."""
 
     def __init__(self, pool: Pool, row: int):
         self._pool = pool
@@ -251,14 +258,14 @@ class _Row(external_process.Remote):
 
 
 class _Progress:
-    """Which row each worker is busy with, for error messages; -1 if not known."""
+    """Record of the row that each worker is busy with, or -1, for error messages."""
 
     def __init__(self, rows: list[list[int]]):
         self.rows = rows
         self.current = np.full(len(rows), -1)
 
     def name(self, index: int) -> str:
-        """Beginning of an error message about a worker."""
+        """Return the beginning of an error message about a worker."""
         rows = self.rows[index]
         if self.current[index] in rows:
             return f"Environment row {self.current[index]}"
@@ -270,20 +277,20 @@ class _Progress:
 
 
 class Shared(NamedTuple):
-    """The shared block: arrays of the batch and what only workers need."""
+    """Shared block: arrays of the batch, and further ones for workers."""
 
-    arrays: batch_env.Arrays
+    buffers: transitions.Buffers
     begin: np.ndarray  # bool [N], rows to reset.
     seed: np.ndarray  # int64 [N], negative for none.
-    restart: np.ndarray  # bool [2], whether a step of a part restarts what ends.
-    current: np.ndarray  # int64 [workers, 8], the row in progress, or -1, comes first.
+    restart: np.ndarray  # bool [2], whether steps of a part restart rows.
+    current: np.ndarray  # int64 [workers, 8], the busy row or -1 first.
 
     @classmethod
     def create(cls, allocate: Callable, *layout: Any) -> "Shared":
-        """All arrays, by `allocate(shape, dtype)`."""
+        """Create all arrays by `allocate(shape, dtype)`."""
         *spaces, length, workers = layout
         return cls(
-            batch_env.Arrays.create(*spaces, length, allocate),
+            transitions.Buffers.create(*spaces, length, allocate),
             allocate((length,), np.dtype(bool)),
             allocate((length,), np.dtype(np.int64)),
             allocate((2,), np.dtype(bool)),
@@ -292,7 +299,7 @@ class Shared(NamedTuple):
 
     @classmethod
     def map(cls, descriptor: int, *layout: Any) -> "Shared":
-        """Arrays in the memory of a file, the same for all who map it."""
+        """Map the arrays in the memory of a file, shared by all who map it."""
         measure = _Allocator()
         cls.create(measure, *layout)
         os.ftruncate(descriptor, measure.size)
@@ -300,7 +307,7 @@ class Shared(NamedTuple):
 
 
 class _Allocator:
-    """Hands out arrays that lie in a buffer one after the other, or counts bytes."""
+    """Allocator of consecutive arrays in a buffer, or a counter of their bytes."""
 
     def __init__(self, buffer: mmap.mmap | None = None):
         self.size = 0
@@ -316,7 +323,7 @@ class _Allocator:
 
 
 def _anonymous_file() -> int:
-    """Descriptor of an empty file without a name."""
+    """Return the descriptor of an empty file without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("agents")
     with tempfile.TemporaryFile() as file:

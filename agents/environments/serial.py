@@ -1,4 +1,4 @@
-"""Environments in the process of the caller, one after the other."""
+"""Environments in the process of the caller, one after another."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -7,18 +7,17 @@ from agents.tools import batch_env, errors, limits, processes
 
 
 class Serial(batch_env.BatchEnv):
-    """Batch of environments in this process; good for debugging and rendering.
+    """Batch of environments in this process, for debugging and rendering.
 
-    What they raise comes as `EnvError`, caused by it. There is no limit of time but for
-    `close`.
+    Their exceptions become the cause of an `EnvError`. Only `close` has a time limit.
 
     Args:
-      constructors: Functions without arguments that make one environment each.
-      first_row: What errors add to rows, where this is a part of a larger batch.
+      constructors: Functions without arguments that create one environment each.
+      first_row: Offset of the row numbers in errors.
 
     Raises:
-      errors.Mistake: as the constructors do.
-      processes.EnvError: if an environment cannot be made for another reason.
+      errors.Mistake: from a constructor.
+      processes.EnvError: if an environment cannot be created for another reason.
     """
 
     def __init__(self, constructors: Sequence[Callable[[], Any]], first_row: int = 0):

@@ -1,4 +1,4 @@
-"""Environments that are vectorized already, by the interface of Gymnasium."""
+"""Environments that are already vectorized, with the interface of Gymnasium."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,30 +8,38 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agents.environments import checked, pool
-from agents.tools import batch_env, channels, checks, spaces
+from agents.tools import (
+    actions,
+    batch_env,
+    channels,
+    checks,
+    errors,
+    spaces,
+    transitions,
+)
 
 FINALS = 16
 """Ends of episodes that show whether last observations are overwritten."""
 
 
-class NotVectorized(TypeError):
-    """What was made is no `gymnasium.vector.VectorEnv`."""
+class NotVectorized(errors.Mistake):
+    """Object that is no `gymnasium.vector.VectorEnv`."""
 
 
 class Vector(pool.Batch):
-    """Batch that is one `gymnasium.vector.VectorEnv`, in any autoreset mode.
+    """Batch of one `gymnasium.vector.VectorEnv`, in any autoreset mode.
 
-    It has a process of its own, as workers have, with the same limits of time. Those
-    that it starts end with it. The info of a step is empty.
+    It has a separate process, like workers, with equal time limits. Processes that it
+    starts end with it. The info of a step is empty.
 
-    Environments that reset themselves at the end of an episode (`SAME_STEP`) must give
-    the true last observation as `info["final_obs"]`. All others are reset here, by
-    `reset(options={"reset_mask": ...})`, before they could reset themselves or an
-    action be ignored.
+    Environments that reset themselves at the end of an episode (`SAME_STEP`) must
+    return the true last observation as `info["final_obs"]`. All others are reset here,
+    by `reset(options={"reset_mask": ...})`, before they could reset themselves or
+    ignore an action.
 
     Args:
-      constructor: Function of `num_envs` that makes the vector environment; it is
-        pickled by value where necessary.
+      constructor: Function of `num_envs` that creates the vector environment; it is
+        pickled by value if necessary.
       num_envs: Number of rows.
       max_length: Steps after which to truncate episodes, besides its own limit.
       timeout: Seconds that a step or reset may take; None waits forever.
@@ -40,8 +48,7 @@ class Vector(pool.Batch):
     Raises:
       NotVectorized: if the constructor makes something else.
       processes.EnvError: if it fails.
-      EnvDataError: if what it returns does not fit its spaces, or it resets rows
-        that it was not asked to.
+      EnvDataError: if results do not fit its spaces, or it resets rows without request.
     """
 
     def __init__(
@@ -64,14 +71,14 @@ class Vector(pool.Batch):
         timeout: float | None = 60.0,
         start_timeout: float | None = 120.0,
     ) -> list[pool.Batch]:
-        """Two batches of half the rows, each with a process."""
+        """Create two batches with half of the rows each, in separate processes."""
         task = constructor, max_length
         shared = _launch(task, num_envs, 2, timeout, start_timeout)
         return [pool.Batch(shared, part) for part in range(2)]
 
     @property
     def max_length(self) -> int | None:
-        """Steps after which its own limit truncates episodes, if that is known."""
+        """Steps after which its own limit truncates episodes, if known."""
         return self._pool.besides[0]
 
 
@@ -82,7 +89,7 @@ def _launch(
     timeout: float | None,
     start_timeout: float | None,
 ) -> pool.Pool:
-    """Pool with a worker for each part, which may use all threads and devices."""
+    """Create a pool with a worker per part, which may use all threads and devices."""
     owner = np.repeat(np.arange(parts), num_envs // parts)
     return pool.Pool(_serve, [task] * parts, owner, parts, timeout, start_timeout, {})
 
@@ -95,7 +102,7 @@ def _serve(
     task: tuple,
     descriptor: int,
 ):
-    """Main function of the process of a vector environment."""
+    """Serve a vector environment in its process."""
     constructor, max_length = task
     checked.prepare(rows[0])
     with checked.blaming(rows[0], "start"):
@@ -143,18 +150,18 @@ class _Whole:
         self._restart = shared.restart[part : part + 1]
         self._current = memoryview(shared.current[worker])
         checked.tell(env, self._current)
-        self._arrays = shared.arrays.part(own)
-        self._writer, _ = self._arrays.writers(env.single_observation_space, rows[0])
+        self._buffers = shared.buffers.part(own)
+        self._writer, _ = self._buffers.writers(env.single_observation_space, rows[0])
         self._elapsed = np.zeros(len(rows), np.int64)
-        self._begun = np.zeros(len(rows), bool)  # What `following` is in use for.
-        self._finals = 0  # So many equalled the first of the next episode, which are:
+        self._begun = np.zeros(len(rows), bool)  # Rows whose `following` is in use.
+        self._finals = 0  # Number of them equal to firsts:
         self._firsts: set[bytes] | None = set()
 
     def step(self):
         """Apply the actions of the block."""
-        actions = batch_env.actions(self._action_space, self._arrays.action)
+        typed = actions.typed(self._action_space, self._buffers.action)
         with checked.blaming(self._first_row, "step"):
-            results = self._env.step(actions)
+            results = self._env.step(typed)
         self._current[0] = -1
         if not (isinstance(results, tuple) and len(results) == 5):
             raise checks.EnvDataError(
@@ -167,40 +174,40 @@ class _Whole:
         began = done & self._same_step
         if self._max_length is not None:
             late = self._elapsed >= self._max_length
-            self._arrays.numbers[late, batch_env.TRUNCATED] = 1
+            self._buffers.numbers[late, transitions.TRUNCATED] = 1
             done = done | late
-        self._write(self._arrays.observation, observation)
+        self._write(self._buffers.observation, observation)
         if began.any():
-            self._write(self._arrays.following, observation, began)
+            self._write(self._buffers.following, observation, began)
             self._write_last(began, info)
         self._begun = began
         self._elapsed[done] = 0
         if self._restart[0]:
             if (done & ~began).any():
                 observation = self._reset_rows(done & ~began)
-                self._write(self._arrays.following, observation, done & ~began)
+                self._write(self._buffers.following, observation, done & ~began)
             self._begun = np.zeros(len(self._begun), bool)
 
     def reset(self):
-        """Begin episodes where the block says so."""
+        """Begin episodes in the rows that the block marks."""
         mask, seeds = self._begin.copy(), None
         if (self._seed[mask] >= 0).any():
             seeds = {int(x): int(self._seed[x]) for x in np.flatnonzero(mask)}
         else:
             ready = mask & self._begun
             for leaf, new in zip(
-                self._arrays.observation, self._arrays.following, strict=True
+                self._buffers.observation, self._buffers.following, strict=True
             ):
                 leaf[ready] = new[ready]
             mask &= ~ready
         if mask.any():
             observation = self._reset_rows(mask, seeds)
-            self._write(self._arrays.observation, observation, mask)
+            self._write(self._buffers.observation, observation, mask)
         self._begun[self._begin] = False
         self._elapsed[self._begin] = 0
 
     def _reset_rows(self, mask: np.ndarray, seeds: dict | None = None) -> Any:
-        """Reset where the mask says so; returns observations of all rows."""
+        """Reset the rows of the mask; return observations of all rows."""
         everything = mask.all()
         options = None if everything else {"reset_mask": mask}
         with checked.blaming(self._first_row, "reset"):
@@ -216,7 +223,7 @@ class _Whole:
         if not everything:
             others = ~mask & ~self._begun
             leaves = self._fitting(observation)
-            for leaf, kept in zip(leaves, self._arrays.observation, strict=True):
+            for leaf, kept in zip(leaves, self._buffers.observation, strict=True):
                 changed = leaf[others].astype(kept.dtype) != kept[others]
                 if changed.any():
                     raise batch_env.EnvDataError(
@@ -227,7 +234,7 @@ class _Whole:
         return observation
 
     def _seeds(self, mask: np.ndarray, seeds: dict | None) -> Any:
-        """Seeds in the form that the environment wants."""
+        """Return seeds in the form that the environment expects."""
         if seeds is None:
             return None
         inner = self._env.unwrapped
@@ -240,13 +247,12 @@ class _Whole:
         ]
 
     def _write_numbers(self, reward: Any, terminated: Any, truncated: Any) -> Any:
-        """Store what belongs to a step besides the observation; bool `[N]`, done."""
-        numbers, first = self._arrays.numbers, self._first_row
+        """Store reward and flags of a step; return the done rows, bool `[N]`."""
+        numbers, first = self._buffers.numbers, self._first_row
         given = {"reward": reward, "terminated": terminated, "truncated": truncated}
-        columns = batch_env.REWARD, batch_env.TERMINATED, batch_env.TRUNCATED
-        for index, (name, values) in zip(columns, given.items(), strict=True):
+        for index, (name, values) in enumerate(given.items(), transitions.REWARD):
             numbers[:, index] = checks.column(name, values, len(numbers), first)
-        return numbers[:, columns[1:]].any(1)
+        return numbers[:, transitions.FLAGS].any(1)
 
     def _write(
         self,
@@ -262,7 +268,7 @@ class _Whole:
                 target[mask] = leaf[mask]
 
     def _write_last(self, rows: np.ndarray, info: dict):
-        """Replace the observations of rows that began by their true last ones."""
+        """Write the true last observations of rows that began an episode."""
         if "final_obs" not in info:
             raise batch_env.EnvDataError(
                 f"{self._name} resets in the same step but gives no info['final_obs']; "
@@ -278,14 +284,14 @@ class _Whole:
             self._suspect(row)
 
     def _suspect(self, row: int):
-        """Raise EnvDataError once it is certain that last observations are overwritten.
+        """Raise EnvDataError once last observations are certainly overwritten.
 
-        Environments that return the same array again and again change it when they are
-        reset, before anybody has seen it.
+        Environments that return one array again and again change it at their reset,
+        before it has been read.
         """
         if self._firsts is None:
             return
-        pairs = zip(self._arrays.observation, self._arrays.following, strict=True)
+        pairs = zip(self._buffers.observation, self._buffers.following, strict=True)
         leaves = [(last[row], first[row]) for last, first in pairs]
         if not all(np.array_equal(last, first) for last, first in leaves):
             self._firsts = None
@@ -300,7 +306,7 @@ class _Whole:
             )
 
     def _fitting(self, observation: Any) -> list[np.ndarray]:
-        """Leaves of an observation of all rows, checked."""
+        """Return checked leaves of an observation of all rows."""
         length, leaves = len(self._begun), []
         for name, path, spec in self._leaves:
             leaf = checks.lookup(checks.EnvDataError, None, name, observation, path)

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from agents.environments import pool
-from agents.tools import batch_env, channels, checks, processes
+from agents.tools import actions, channels, processes, transitions
 
 
 class Workers(pool.Batch):
     """Batch of environments in worker processes; the info of a step is empty.
 
     Args:
-      constructors: Functions without arguments that make one environment each; they
-        are pickled by value where necessary, so lambdas are fine.
+      constructors: Functions without arguments that create one environment each; they
+        are pickled by value if necessary, so lambdas are allowed.
       num_workers: Number of processes; by default one per CPU of this process.
-      timeout: Seconds that a step or reset of one worker may take; None waits forever.
+      timeout: Seconds that a step or reset of a worker may take; None for no limit.
       start_timeout: Seconds that the construction of one environment may take.
 
     Raises:
@@ -43,10 +43,10 @@ class Workers(pool.Batch):
         timeout: float | None = 60.0,
         start_timeout: float | None = 120.0,
     ) -> list[pool.Batch]:
-        """Two batches of equal size, made of the same arguments, with the same workers.
+        """Create two batches of equal size that share their workers.
 
-        While one batch steps, the other one may be sent its commands, so that workers
-        need not wait for the caller.
+        While one batch steps, the other one may get its commands, so that workers need
+        not wait for the caller. The arguments are those of the class.
         """
         shared = _launch(constructors, num_workers, timeout, start_timeout, 2)
         return [pool.Batch(shared, part) for part in range(2)]
@@ -59,7 +59,7 @@ def _launch(
     start_timeout: float | None,
     parts: int,
 ) -> pool.Pool:
-    """Pool in which every worker owns a range of rows of each part."""
+    """Create a pool in which every worker owns a range of rows of each part."""
     size, rest = divmod(len(constructors), parts)
     if rest:
         raise ValueError(f"Got {len(constructors)} environments for two halves.")
@@ -81,9 +81,9 @@ def _launch(
 class _Rows:
     """Environments of one worker that belong to one batch, in its process.
 
-    Results are collected in private arrays, and copied to the shared block at the end
-    of a step: workers that wrote row by row to the same cache lines would wait for
-    each other.
+    Results are collected in private arrays and copied to the shared block at the end of
+    a step, because workers that write single rows to the same cache lines would wait
+    for each other.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class _Rows:
         self._restart = shared.restart[part : part + 1]
         self._current = memoryview(shared.current[worker])
         self._current[0] = -1
-        self._split = checks.splitter(spaces[1])
-        shared = shared.arrays.part(rows)
+        self._split = actions.splitter(spaces[1])
+        shared = shared.buffers.part(rows)
         self._actions = shared.action
-        own = batch_env.Arrays.create(*spaces, len(envs))
-        self._flags = own.numbers[:, batch_env.TERMINATED : batch_env.TRUNCATED + 1]
+        own = transitions.Buffers.create(*spaces, len(envs))
+        self._flags = own.numbers[:, transitions.FLAGS]
         self._writer, self._following = own.writers(spaces[0], first)
         theirs, ours = ((x.numbers, *x.others()[0]) for x in (shared, own))
         self._copies = list(zip(theirs, ours, strict=True))
@@ -125,7 +125,7 @@ class _Rows:
         self._publish()
 
     def reset(self):
-        """Begin episodes where the block says so."""
+        """Begin episodes in the rows that the block marks."""
         for row, env in self._envs:
             if self._begin[row]:
                 self._current[0] = self._first + row
@@ -134,7 +134,7 @@ class _Rows:
         self._publish()
 
     def _publish(self):
-        """Make results visible to the caller."""
+        """Copy results to the shared block."""
         for target, source in self._copies:
             target[...] = source
         self._current[0] = -1
@@ -148,7 +148,7 @@ def _serve(
     constructors: list[Callable[[], Any]],
     descriptor: int,
 ):
-    """Main function of a worker process."""
+    """Serve environments in a worker process."""
     envs = {}
     for row, constructor in zip(rows, constructors, strict=True):
         channel.send(channels.DONE)
@@ -164,7 +164,7 @@ def _serve(
 
 
 def num_cpus() -> int:
-    """Number of CPUs that this process may use."""
+    """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

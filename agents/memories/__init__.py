@@ -1,4 +1,4 @@
-"""What is remembered between acting and training."""
+"""Memories: storage of transitions between acting and training."""
 
 from agents import lazy
 

@@ -1,4 +1,4 @@
-"""Memory of whole episodes, trained on when enough of them have finished."""
+"""Memory of whole episodes, which trains when enough of them have finished."""
 
 from typing import Any
 
@@ -8,17 +8,27 @@ from agents.memories import sequences
 
 
 class Episodes(tf.Module):
-    """Collects running episodes per row and keeps the finished ones.
+    """Memory of running episodes per row and of finished episodes.
 
         memory.append(rows, transition)    # after every step
         memory.end(rows)                   # episodes finished: kept if there is room
         if memory.full(): data, mask = memory.data(); memory.clear_data()
 
-    A checkpoint holds `finished` only; running episodes are begun anew.
+    A checkpoint contains `finished` only; running episodes are lost.
+
+    Acting and training can be divided: an instance in another process gives its
+    finished episodes away by `take`, and the one that trains gets them by `extend`.
+
+    Attributes:
+      topology: Name of the way to divide them, see `distributed.phases`.
+      whole_episodes: Whether sequences are episodes of any row, or one of each row.
     """
 
+    topology = "synchronous"
+    whole_episodes = True
+
     def __init__(self, specs: Any, rows: int, capacity: int, max_length: int) -> None:
-        """Room for `rows` running and `capacity` finished episodes."""
+        """Allocate `rows` running and `capacity` finished episodes."""
         super().__init__()
         self._running = sequences.Sequences(specs, rows, max_length)
         self._finished = sequences.Sequences(specs, capacity, max_length)
@@ -32,7 +42,7 @@ class Episodes(tf.Module):
 
     @property
     def room(self) -> tf.Tensor:
-        """Number of episodes that are missing."""
+        """Number of episodes that fit in."""
         return self._finished.rows - self._count
 
     def append(self, rows: tf.Tensor, transition: Any) -> None:
@@ -44,30 +54,30 @@ class Episodes(tf.Module):
         self._running.clear(rows)
 
     def end(self, rows: tf.Tensor) -> None:
-        """Keep the episodes of these rows; those beyond the capacity are dropped."""
+        """Keep the episodes of these rows; drop those beyond the capacity."""
         kept = tf.range(tf.size(rows)) < self.room  # XLA cannot slice by variables.
         self.extend(*self._running.gather(tf.boolean_mask(rows, kept)))
 
     def last_of_unroll(self, rows: tf.Tensor) -> tf.Tensor:
-        """Whether the next step ends the data of a row: never, only episodes do."""
+        """Return false: only ends of episodes end the data of a row."""
         return tf.zeros_like(rows, tf.bool)
 
     def full(self) -> tf.Tensor:
-        """Whether it is time to train."""
+        """Return whether it is time to train."""
         return tf.equal(self._count, self._finished.rows)
 
     def data(self) -> tuple[Any, tf.Tensor]:
-        """Finished episodes `[capacity, max_length, ...]` and mask of valid steps."""
+        """Return finished episodes `[capacity, max_length, ...]` and mask of steps."""
         return self._finished.data, self._finished.mask()
 
     def take(self) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Remove the finished episodes `[K]`; returns packed data and lengths."""
+        """Remove the finished episodes `[K]`; return packed data and lengths."""
         taken = self._finished.gather(tf.range(self._count))
         self.clear_data()
         return taken
 
     def extend(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
-        """Hold finished episodes `[K]` that were taken from another memory."""
+        """Add finished episodes `[K]` that `take` removed from another memory."""
         slots = self._count + tf.range(tf.size(lengths))
         self._finished.replace(slots, data, lengths)
         self._count.assign_add(tf.size(lengths))

@@ -1,4 +1,4 @@
-"""Selection of entries of a replay memory by how wrong the values were."""
+"""Selection of entries of a replay memory by the error of their values."""
 
 from typing import Any
 
@@ -7,23 +7,23 @@ import tensorflow as tf
 
 
 class Prioritized(tf.Module):
-    """A set of entries, each drawn in proportion to `(|td_error| + epsilon) ** alpha`.
+    """Set of entries, each drawn in proportion to `(|td_error| + epsilon) ** alpha`.
 
-    New entries have the largest priority so far, unless told another one. Same
-    functions as `Uniform`. After proportional prioritization of Schaul et al. (2016),
-    https://arxiv.org/abs/1511.05952.
+    New entries have the largest priority so far, unless another one is given. The
+    interface is that of `Uniform`. Proportional prioritization is by Schaul et al.
+    (2016), https://arxiv.org/abs/1511.05952.
 
-    The sum tree has 16 children per node instead of two, since time goes by the number
-    of operations. A level is a variable `[nodes, 16]`, leaves first; every number is
-    the sum of one node of the level below, always computed anew from its children, so
-    rounding does not accumulate. Priorities are kept with the exponent applied.
+    The sum tree has 16 children per node, not two, since the number of operations
+    determines the cost. A level is a variable `[nodes, 16]`, leaves first; each number
+    is the sum of one node below, always recomputed from its children, so rounding does
+    not accumulate. Priorities are stored with the exponent applied.
 
     Attributes:
       size: Number of members, int32.
     """
 
     def __init__(self, alpha: float = 0.6, epsilon: float = 1e-6) -> None:
-        """Exponent `alpha`, zero for uniform, and `epsilon`, greater than zero."""
+        """Set the exponent `alpha`, zero for uniform, and the offset `epsilon` > 0."""
         super().__init__()
         if not (alpha >= 0 and epsilon > 0):
             raise ValueError(
@@ -33,7 +33,7 @@ class Prioritized(tf.Module):
         self._alpha, self._epsilon = alpha, epsilon
 
     def build(self, num_entries: int) -> None:
-        """Allocate for indices from zero to `num_entries - 1`, none of them members."""
+        """Allocate for indices from zero to `num_entries - 1`, without members."""
         self._none = num_entries
         self._levels = [
             tf.Variable(tf.zeros([nodes, _WIDTH], tf.float64), trainable=False)
@@ -43,12 +43,12 @@ class Prioritized(tf.Module):
         self.size = tf.Variable(0, trainable=False)
 
     def num_bytes(self, num_entries: int) -> int:
-        """Memory that `build` takes."""
+        """Return the bytes that `build` allocates."""
         return 8 * _WIDTH * sum(_nodes(num_entries)) + 12
 
     @property
     def persistent(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Contents of a checkpoint."""
         return {"levels": self._levels, "largest": self._largest, "size": self.size}
 
     @property
@@ -57,17 +57,17 @@ class Prioritized(tf.Module):
         return tf.reduce_sum(tf.gather(self._levels[-1], 0))
 
     def priorities(self, indices: tf.Tensor) -> tf.Tensor:
-        """Priorities float64 `[M]` with the exponent applied, zero for no members."""
+        """Return priorities float64 `[M]` with exponent, zero for other indices."""
         return _pick(tf.gather(self._levels[0], indices // _WIDTH), indices % _WIDTH)
 
     def change(
         self, new: tf.Tensor, old: tf.Tensor, priority: tf.Tensor | None = None
     ) -> None:
-        """Add entries that are not members, and take others out if they are.
+        """Add entries that are not members, and remove others if they are members.
 
         Args:
           new, old: Indices.
-          priority: Of the new ones, as of `priorities`; by default the largest so far.
+          priority: Priorities of new entries, with exponent; none for the largest yet.
         """
         added = new < self._none
         before = self.priorities(old)
@@ -76,19 +76,19 @@ class Prioritized(tf.Module):
             priority = self._largest
         else:
             self._raise_largest(tf.where(added, priority, 0))
-        # XLA would copy the level if what is written did not depend on what is read.
+        # XLA would copy the level if the written values did not depend on a read.
         zeros = tf.where(removed, tf.zeros_like(before), before)
         values = tf.concat([tf.where(added, priority, 0), zeros], 0)
         self._assign(tf.concat([new, old], 0), values)
         self.size.assign_add(_count(added) - _count(removed))
 
     def sample(self, count: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Draw one from each of `count` equal parts of the total, for a seed int32 `[2]`.
+        """Draw one entry per equal share of the total, for a seed int32 `[2]`.
 
         Returns:
           Indices, int32 `[count]`, and the probability of each, float64 `[count]`.
         """
-        # Integers, because XLA makes other floats of the same seed.
+        # Integers, because XLA draws other floats from the same seed.
         bits = tf.random.stateless_uniform(
             [count], seed, None, None, tf.uint32, alg="philox"
         )
@@ -103,7 +103,7 @@ class Prioritized(tf.Module):
         return node, _pick(children, child) / total
 
     def update(self, indices: tf.Tensor, td_errors: tf.Tensor) -> None:
-        """Set priorities of members; of an index that is there twice the last counts."""
+        """Set priorities of members; for repeated indices, the last one counts."""
         error = tf.cast(tf.debugging.check_numerics(td_errors, "TD errors"), tf.float64)
         priority = (tf.abs(error) + self._epsilon) ** self._alpha
         priority = tf.where(self.priorities(indices) > 0, priority, 0)
@@ -114,7 +114,7 @@ class Prioritized(tf.Module):
         self._largest.assign(tf.maximum(self._largest, tf.reduce_max(priority)))
 
     def _assign(self, indices: tf.Tensor, values: tf.Tensor) -> None:
-        """Set leaves and the sums above them."""
+        """Set leaves, and update the sums above them."""
         for number, level in enumerate(self._levels):
             if number:
                 values = tf.reduce_sum(tf.gather(self._levels[number - 1], indices), 1)
@@ -127,7 +127,7 @@ _WIDTH = 16
 
 
 def _nodes(num_entries: int) -> list[int]:
-    """Nodes of each level, leaves first; one entry more stands for none."""
+    """Return the nodes of each level, leaves first, with one extra entry for none."""
     nodes = [-(-(num_entries + 1) // _WIDTH)]
     while nodes[-1] > 1:
         nodes.append(-(-nodes[-1] // _WIDTH))
@@ -139,17 +139,17 @@ def _count(flags: tf.Tensor) -> tf.Tensor:
 
 
 def _pick(children: tf.Tensor, child: tf.Tensor) -> tf.Tensor:
-    """One of the children `[B, 16]` of each node, `[B]`."""
+    """Select one of the children `[B, 16]` of each node, `[B]`."""
     numbers = np.arange(_WIDTH, dtype=np.int32)
     picked = tf.where(numbers == child[:, tf.newaxis], children, 0)
     return tf.reduce_sum(picked, 1)
 
 
 def _descend(children: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The child `[B]` in which `rest` of the sum lies, and the sum before it `[B]`.
+    """Find the child `[B]` in which `rest` of the sum lies, and the sum before it.
 
-    Never one without priority: should rounding leave nothing beyond `rest`, it is the
-    last child that has some.
+    The child always has a positive priority: if rounding leaves nothing beyond `rest`,
+    it is the last child with a priority.
     """
     numbers = np.arange(_WIDTH, dtype=np.int32)
     sums = tf.matmul(children, np.triu(np.ones([_WIDTH, _WIDTH])))  # Fast cumsum.

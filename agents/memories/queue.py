@@ -1,4 +1,4 @@
-"""Memory of fixed unrolls that wait in a queue before they are learned from."""
+"""Memory of fixed unrolls that wait in a queue before training."""
 
 from typing import Any
 
@@ -8,15 +8,17 @@ from agents.memories import sequences, unrolls
 
 
 class Queue(unrolls.Unrolls):
-    """Unrolls of all rows, a batch, and the last `size` batches, first in, first out.
+    """Queue of the last `size` batches, each with one unroll of every row.
 
         if memory.full():    # The newest batch is complete.
             if memory.ready(): data, mask = memory.oldest()
             memory.advance()
 
-    So what is learned from was complete `size` batches ago; size zero is no queue. A
-    checkpoint holds the waiting batches: phases begin with an empty newest one.
+    Training data was complete `size` batches ago; size zero is no queue. A checkpoint
+    contains the waiting batches: phases begin with an empty newest batch.
     """
+
+    topology = "streaming"
 
     def __init__(self, specs: Any, rows: int, length: int, size: int) -> None:
         super().__init__(specs, rows, length)
@@ -28,15 +30,15 @@ class Queue(unrolls.Unrolls):
         self.persistent = {"waiting": self._waiting, "count": self._count}
 
     def ready(self) -> tf.Tensor:
-        """Whether there is a batch to learn from."""
+        """Return whether a batch is ready for training."""
         return self._count >= self._size if self._size else self.full()
 
     def oldest(self) -> tuple[Any, tf.Tensor]:
-        """Batch `[rows, length, ...]` to learn from, and mask of valid steps."""
+        """Return a batch `[rows, length, ...]` to train on, and its mask of steps."""
         return self._waiting.select(self._slot()) if self._size else self.data()
 
     def advance(self) -> None:
-        """The newest batch waits in place of the oldest one, and another one begins."""
+        """Replace the oldest batch by the newest, and begin another one."""
         if self._size:
             newest = self._unrolls.gather(tf.range(self._rows))
             self._waiting.replace(self._slot(), *newest)
@@ -44,6 +46,6 @@ class Queue(unrolls.Unrolls):
         self.clear_data()
 
     def _slot(self) -> tf.Tensor:
-        """Rows of the oldest batch, or of the next one to wait."""
+        """Return the rows of the oldest batch, which the newest will replace."""
         index = tf.cast(self._count % self._size, tf.int32)
         return index * self._rows + tf.range(self._rows)

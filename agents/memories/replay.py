@@ -1,4 +1,4 @@
-"""Memory of transitions, from which any can be drawn many times."""
+"""Memory of transitions, each of which can be drawn many times."""
 
 import logging
 import math
@@ -8,43 +8,47 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agents.memories import prioritized, room, uniform
-from agents.tools import conditional, packing, spaces
+from agents.tools import arrays, conditional, config, errors, placement, spaces
+
+SELECTORS = {
+    "prioritized": "agents.memories.prioritized:Prioritized",
+    "uniform": "agents.memories.uniform:Uniform",
+}
+"""Import paths of selectors by the `type` of their declaration."""
 
 
-class ReplayTooLarge(ValueError):
-    """A replay memory that does not fit into the free memory, in one line."""
+class ReplayTooLarge(errors.Mistake):
+    """Replay memory that does not fit into the free memory, in one line."""
 
 
 class Replay(tf.Module):
-    """The last transitions of every row; which ones are drawn, a selector decides.
+    """Memory of the last transitions of every row, drawn by a selector.
 
         replay.begin(rows)                 # episodes begin, also if none ended
         replay.append(rows, ...)           # after every step
         items = replay.sample(count, seed)
         replay.update(items["index"], td_errors)
 
-    What was appended here can be moved to a larger memory, in another process too:
+    Its transitions can be moved to a larger memory, see `transfer`.
 
-        chunk = replay.take(since)         # at first since zeros
-        larger.extend(chunk, first_row)
-        since = chunk["state"][:, 0]
+    Every row has a ring of entries in order of time: an observation with the step that
+    was taken there. The next observation of a step is that of the next entry, and the
+    last observation of an episode is an entry without a step. For stacked observations,
+    an entry stores the last frame; the older frames of the first step of an episode are
+    preceding entries without a step.
 
-    Every row has a ring of entries in the order of time: an observation, and what was
-    done and happened there. So the next observation of a step is that of the next
-    entry, and the last observation of an episode is an entry without a step. Of stacked
-    observations an entry has the last frame; the older ones of the first step of an
-    episode are entries without a step before it.
-
-    The selector has those entries whose `n_step` window is complete: as many steps
+    The selector contains the entries whose `n_step` window is complete: that many steps
     follow, or the episode ended. An entry leaves before it, or an older frame that it
-    needs, is overwritten. Running episodes of the capacity are held in full; every end
-    of one takes the place of one transition, with frames that of `stack`.
+    needs, is overwritten. Running episodes within the capacity are stored in full;
+    every end of an episode takes the place of one transition, with frames of `stack`.
 
     Attributes:
-      num_bytes: Memory that is taken.
-      persistent: Everything, for `tf.train.Checkpoint`.
+      num_bytes: Allocated memory.
+      persistent: All variables, for `tf.train.Checkpoint`.
     """
+
+    topology = "replaying"
+    whole_episodes = False
 
     def __init__(
         self,
@@ -52,7 +56,7 @@ class Replay(tf.Module):
         action: Any,
         rows: int,
         capacity: int,
-        selector: uniform.Uniform | prioritized.Prioritized | None = None,
+        selector: Any = "uniform",
         n_step: int = 1,
         discount: float = 0.99,
         stack: int | None = None,
@@ -63,22 +67,23 @@ class Replay(tf.Module):
           observation: Structure of `tf.TensorSpec` of one observation.
           action: Structure of `tf.TensorSpec` of one action.
           rows: Number of agents.
-          capacity: Transitions; every row holds the same number, rounded up, and two
-            at least.
-          selector: Of this memory only; by default `Uniform`.
-          n_step: Rewards that are summed up.
-          discount: Of rewards, per step.
-          stack: All observations are `[stack, ...]`, the last frames, oldest first.
+          capacity: Transitions; every row stores an equal number, rounded up, and at
+            least two.
+          selector: Name of one of `SELECTORS`; mapping of its arguments with the name
+            as `type`; or a selector that no other memory uses.
+          n_step: Number of rewards to sum up.
+          discount: Discount of rewards per step.
+          stack: Frames of observations `[stack, ...]`, oldest first; none if unstacked.
 
         Raises:
-          ReplayTooLarge: before it allocates more than there is.
+          ReplayTooLarge: if there is too little free memory; nothing is allocated.
         """
         super().__init__()
-        selector = uniform.Uniform() if selector is None else selector
+        selector = _selector(selector)
         self.num_bytes = replay_bytes(
             observation, action, rows, capacity, selector, n_step, stack
         )
-        if self.num_bytes > (free := room.free_bytes()):
+        if self.num_bytes > (free := placement.free_bytes()):
             raise ReplayTooLarge(
                 f"a replay memory of {capacity} transitions needs {self.num_bytes} "
                 f"bytes, but {free} are free; reduce its capacity."
@@ -94,10 +99,10 @@ class Replay(tf.Module):
         self._observation, self._step = _packings(observation, action, stack)
         self._observations = _allocate(self._observation, entries)
         self._steps = _allocate(self._step, entries)
-        # Of each row: entries so far, at which the next step will be, and the steps of
-        # its running episode that are here with all of their frames.
+        # State of each row: number of entries so far, which is the entry of the next
+        # step, and steps of its running episode that are stored with all frames.
         self._state = tf.Variable(tf.zeros([rows, 2], tf.int64), trainable=False)
-        # Of each row: entries so far of the row that it is extended by.
+        # Number of entries taken so far from the row that extends each row.
         self._source = tf.Variable(tf.zeros([rows], tf.int64), trainable=False)
         self._selector = selector
         selector.build(entries)
@@ -115,13 +120,13 @@ class Replay(tf.Module):
         return self._selector.size.read_value()
 
     def begin(self, rows: tf.Tensor) -> None:
-        """Episodes begin in rows, int32 `[K]`, also where none ended."""
+        """Begin episodes in rows, int32 `[K]`, even if the last ones did not end."""
         head, steps = tf.unstack(tf.gather(self._state, rows), axis=1)
-        cut = steps > 0  # The last observation remains, since windows end there.
+        cut = steps > 0  # The last observation remains, because windows end there.
         old = self._slots(rows, head + self._frames, cut)
-        self._selector.change(_NOTHING, old)
+        self._selector.change(NOTHING, old)
         head += tf.cast(cut, tf.int64)
-        _assign([self._state], rows, [tf.stack([head, tf.zeros_like(head)], 1)])
+        assign([self._state], rows, [tf.stack([head, tf.zeros_like(head)], 1)])
 
     def append(
         self,
@@ -133,12 +138,12 @@ class Replay(tf.Module):
         truncated: tf.Tensor,
         next_observation: Any,
     ) -> tf.Tensor:
-        """Remember one step of rows, int32 `[K]`; all others are `[K, ...]`.
+        """Store one step of rows, int32 `[K]`; all other arguments are `[K, ...]`.
 
         Returns:
-          Index of the transitions that are complete with it, int64 `[K * n_step]`: of
-          each row in turn those that began with this step, the one before and so on,
-          -1 for those that are not.
+          Indices of newly complete transitions, int64 `[K * n_step]`: for each row in
+          turn the one that began with this step, with the step before and so on, -1 for
+          those that are not complete.
         """
         head, steps = tf.unstack(tf.gather(self._state, rows), axis=1)
         if self._stack:
@@ -154,14 +159,14 @@ class Replay(tf.Module):
             lambda *x: tf.concat(x, 0), observation, next_observation
         )
         slots = self._slots(tf.tile(rows, [2]), tf.concat([head, head + 1], 0))
-        _assign(self._observations, slots, self._observation.pack(both))
+        assign(self._observations, slots, self._observation.pack(both))
         step = _step(action, reward, terminated, truncated)
-        _assign(self._steps, self._slots(rows, head), self._step.pack(step))
+        assign(self._steps, self._slots(rows, head), self._step.pack(step))
         done = terminated | truncated
         index = self._update_members(rows, head, steps, done)
         head += tf.where(done, tf.constant(2, tf.int64), 1)
         steps = tf.where(done, tf.zeros_like(steps), steps + 1)
-        _assign([self._state], rows, [tf.stack([head, steps], 1)])
+        assign([self._state], rows, [tf.stack([head, steps], 1)])
         return index
 
     def sample(
@@ -171,14 +176,14 @@ class Replay(tf.Module):
 
         Args:
           count: Number of transitions, `B`.
-          seed: Of the random numbers, int32 `[2]`.
-          beta: Exponent of importance weights, without effect on uniform ones.
+          seed: Seed of the random numbers, int32 `[2]`.
+          beta: Exponent of importance weights, which are 1 for uniform selection.
 
         Returns:
-          Dict of `[B, ...]`: what `get` returns, and `weight`, 1 at most.
+          Dict of `[B, ...]`: that of `get`, and `weight`, at most 1.
 
         Raises:
-          tf.errors.InvalidArgumentError: if there are none, but not under XLA.
+          tf.errors.InvalidArgumentError: if the memory is empty, but not under XLA.
         """
         tf.raw_ops.Assert(
             condition=self.size > 0, data=["The replay memory holds no transition."]
@@ -191,13 +196,12 @@ class Replay(tf.Module):
         return {**items, "weight": _weights(probability, self.size, beta)}
 
     def get(self, index: tf.Tensor) -> dict[str, Any]:
-        """Transitions of an index, int64 `[B]`; without meaning for those not here.
+        """Return transitions of an index, int64 `[B]`; undefined for those not stored.
 
         Returns:
           Dict of `[B, ...]`: `observation`; `action`; `reward`, the discounted sum of
-          up to `n_step` of the same episode; `discount` of the value of what follows
-          them, zero where the episode terminated; `next_observation`, which follows
-          them; and `index`.
+          up to `n_step` rewards of the episode; `discount` of the value after these,
+          zero if the episode terminated; `next_observation` after these; and `index`.
         """
         rows, entry = index % self._rows, index // self._rows
         steps, alive = self._window(rows, entry)
@@ -216,117 +220,20 @@ class Replay(tf.Module):
         }
 
     def update(self, index: tf.Tensor, td_error: tf.Tensor) -> None:
-        """Tell the selector the errors `[B]` of transitions, unless they are gone.
+        """Pass the errors `[B]` of transitions that are still stored to the selector.
 
-        The index -1 stands for none.
+        The index -1 stands for no transition.
         """
         rows, entry = index % self._rows, index // self._rows
         head = tf.gather(self._state, rows)[:, 0]
         present = (index >= 0) & (entry > head - self._length)
         self._selector.update(self._slots(rows, entry, present), td_error)
 
-    def take(self, since: tf.Tensor) -> dict[str, tf.Tensor]:
-        """All that was appended after there were so many entries, for `extend`.
-
-        Args:
-          since: Entries of each row at the last time, int64 `[rows]`, at first zero;
-            so are more than there are, which another memory had.
-
-        Returns:
-          Dict of `begin` `[rows]`, the first entry that is included, later than asked
-          for where that is overwritten; `state` `[rows, 2]`, of which the first column
-          is for the next time; `index` `[P]` of the transitions that became complete
-          since then and are still here, and their `priority` float64 `[P]`; and of the
-          entries of all rows in turn what is stored, `observations_i` and `steps_i`
-          `[M, ...]`.
-        """
-        state = self._state.read_value()
-        head, steps = tf.unstack(state, axis=1)
-        oldest = head - self._length + 1
-        begin = tf.maximum(tf.where(since > head, tf.zeros_like(head), since), oldest)
-        slots = self._slots(*_entries(begin, head, steps))
-        # Windows that reach until then, or begin later.
-        rows, entry = _ranges(tf.maximum(begin - self._n_step + 1, oldest), head)
-        priority = self._selector.priorities(self._slots(rows, entry))
-        _, alive = self._window(rows, entry)
-        end = entry + tf.cast(tf.reduce_sum(alive, 1), tf.int64)
-        new = (priority > 0) & (end > tf.gather(begin, rows))
-        index = entry * self._rows + tf.cast(rows, tf.int64)
-        return {
-            "begin": begin,
-            "state": state,
-            "index": tf.boolean_mask(index, new),
-            "priority": tf.boolean_mask(priority, new),
-            **{name: tf.gather(x, slots) for name, x in self._stored().items()},
-        }
-
-    def extend(self, chunk: dict[str, Any], first_row: int | tf.Tensor = 0) -> None:
-        """Go on with what was taken from another memory, row by row.
-
-        Afterwards these rows have the transitions that they would have if all that was
-        appended there had been appended here, with the priorities that they had there.
-        Where a chunk does not follow the one before, since one was lost or the other
-        memory is a new one, that row goes on as if it had been cut off: it keeps what
-        it has, and transitions of which a part is missing are left out. The same is
-        true of a memory that is new itself.
-
-        Args:
-          chunk: Tensors or arrays of `take`, of a memory for the same observations,
-            actions, `n_step` and `stack`. Capacity and number of rows may differ.
-          first_row: Row that goes on with the first one of the other memory.
-
-        Raises:
-          tf.errors.InvalidArgumentError: for more entries than a row has room for.
-        """
-        chunk = {name: tf.convert_to_tensor(x) for name, x in chunk.items()}
-        begin, (end, steps) = chunk["begin"], tf.unstack(chunk["state"], axis=1)
-        size = tf.size(begin)
-        targets = first_row + tf.range(size)
-        head, held = tf.unstack(tf.gather(self._state, targets), axis=1)
-        follows = tf.gather(self._source, targets) == begin
-        # Otherwise the last observation remains, since windows end there.
-        start = tf.where(follows | (held <= 0), head, head + 1)
-        held = tf.where(follows, held, 1 - self._frames)
-        new_head = start + end - begin
-        longest = tf.reduce_max(new_head - head)
-        tf.raw_ops.Assert(
-            condition=longest <= self._length,
-            data=["Rows of", self._length, "have no room for a chunk of", longest],
-        )
-
-        def here(rows, entry, where=None):
-            entry += tf.gather(start - begin, rows)
-            return self._slots(tf.gather(targets, rows), entry, where)
-
-        rows, entry = _ranges(head + self._frames, new_head + self._frames)
-        old = self._slots(tf.gather(targets, rows), entry)
-        self._selector.change(_NOTHING, old)
-        slots = here(*_entries(begin, end, steps))
-        stored = self._stored()
-        _assign(stored.values(), slots, [chunk[name] for name in stored])
-        size = tf.cast(size, tf.int64)
-        rows, entry = chunk["index"] % size, chunk["index"] // size
-        oldest = tf.maximum(begin - held, end + self._frames - self._length)
-        new = here(rows, entry, entry >= tf.gather(oldest, rows))
-        self._selector.change(new, _NOTHING, chunk["priority"])
-        held = tf.minimum(steps, held + end - begin)
-        state = tf.stack([new_head, held], 1)
-        _assign([self._state, self._source], targets, [state, end])
-
-    def _stored(self) -> dict[str, tf.Variable]:
-        """All that is stored of entries, by name."""
-        groups = {"observations": self._observations, "steps": self._steps}
-        return {
-            f"{name}_{number}": variable
-            for name, variables in groups.items()
-            for number, variable in enumerate(variables)
-        }
-
     def _append_older(self, rows: tf.Tensor, head: tf.Tensor, *leaves) -> None:
         """Write the older frames of leaves of observations `[K, stack, ...]`.
 
-        Rows whose episodes do not begin have the same ones there already. The next
-        step is at a later entry because of them, so members further ahead leave.
+        Rows in the middle of an episode already contain these frames. The frames move
+        the next step to a later entry, so members further ahead leave.
         """
         past = head[:, tf.newaxis] - np.arange(self._frames - 1, 0, -1)
         slots = tf.reshape(self._slots(rows[:, tf.newaxis], past), [-1])
@@ -334,41 +241,41 @@ class Replay(tf.Module):
         packed = self._observation.pack(frames)
         shapes = [[-1, *spec.shape] for spec in self._observation.specs]
         values = [tf.reshape(x, s) for x, s in zip(packed, shapes, strict=True)]
-        _assign(self._observations, slots, values)
+        assign(self._observations, slots, values)
         following = head[:, tf.newaxis] + np.arange(1, self._frames)
         old = self._slots(rows[:, tf.newaxis], following)
-        self._selector.change(_NOTHING, tf.reshape(old, [-1]))
+        self._selector.change(NOTHING, tf.reshape(old, [-1]))
 
     def _update_members(
         self, rows: tf.Tensor, head: tf.Tensor, steps: tf.Tensor, done: tf.Tensor
     ) -> tf.Tensor:
-        """Insert what this step completes, remove what the next one would break.
+        """Insert entries that this step completes; remove those the next one breaks.
 
-        At the next step, at entry `next`, the frames of `[next, next + stack)` are
-        written already or will be. Nothing that needs what was there is a member.
-        Returns the index of what is inserted, -1 for nothing, `[K * n_step]`.
+        The frames of the next step, at entry `next`, occupy entries `[next, next +
+        stack)`. No member may need the old content of those. Returns the indices of
+        inserted transitions, -1 for none, `[K * n_step]`.
         """
         rows, head, done = rows[:, tf.newaxis], head[:, tf.newaxis], done[:, tf.newaxis]
         past = np.arange(self._n_step)
         complete = (past <= steps[:, tf.newaxis]) & ((past == past[-1]) | done)
         new = self._slots(rows, head - past, complete)
         index = (head - past) * self._rows + tf.cast(rows, tf.int64)
-        ahead = np.arange(2)  # One more if the last observation is left behind.
+        ahead = np.arange(2)  # One more if a last observation follows.
         old = self._slots(rows, head + self._frames + ahead, done | (ahead == 0))
         self._selector.change(tf.reshape(new, [-1]), tf.reshape(old, [-1]))
         return tf.reshape(tf.where(complete, index, -1), [-1])
 
     def _window(self, rows: tf.Tensor, entry: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """Steps `[B, n_step, ...]` at entries `[B]` and after, and which ones count.
+        """Return steps `[B, n_step, ...]` from entries `[B]` on, and their weights.
 
-        Those count that are of the same episode, as long as it is complete.
+        The weight is one for steps of the first step's episode, zero after its end.
         """
         steps = self._gather(self._step, self._steps, rows, entry, range(self._n_step))
         alive = tf.cast(~(steps["terminated"] | steps["truncated"]), tf.float32)
         return steps, tf.math.cumprod(alive, 1, exclusive=True)
 
     def _observation_of(self, rows: tf.Tensor, entry: tf.Tensor) -> Any:
-        """Observations `[B, ...]` at entries `[B]`."""
+        """Return the observations `[B, ...]` at entries `[B]`."""
         past = range(1 - self._frames, 1)
         frames = self._gather(self._observation, self._observations, rows, entry, past)
         if self._stack:
@@ -376,7 +283,7 @@ class Replay(tf.Module):
         return spaces.transform(lambda x: x[:, 0], frames)
 
     def _gather(self, structure, variables, rows, entry, offsets) -> Any:
-        """Leaves `[B, len(offsets), ...]` of entries around the given ones."""
+        """Gather leaves `[B, len(offsets), ...]` of entries around the given ones."""
         entries = entry[:, tf.newaxis] + np.array(offsets)
         slots = self._slots(rows[:, tf.newaxis], entries)
         return structure.unpack([tf.gather(x, slots) for x in variables])
@@ -384,7 +291,7 @@ class Replay(tf.Module):
     def _slots(
         self, rows: tf.Tensor, entry: tf.Tensor, where: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Indices int32 in variables of entries int64, those of none elsewhere."""
+        """Convert entries int64 to indices int32 in variables, masked by `where`."""
         slots = tf.cast(entry % self._length, tf.int32)
         slots += tf.cast(rows, tf.int32) * self._length
         if where is None:
@@ -392,7 +299,16 @@ class Replay(tf.Module):
         return tf.where(where, slots, self._rows * self._length)
 
 
-_NOTHING = np.zeros([0], np.int32)
+def _selector(declared: Any) -> Any:
+    """Create a selector from its declaration, or return a given one."""
+    if not isinstance(declared, str | dict):
+        return declared
+    options = config.declaration(declared, "a selector")
+    return config.imported(SELECTORS[options.pop("type")])(**options)
+
+
+NOTHING = np.zeros([0], np.int32)
+"""Slots of no entry."""
 
 
 def replay_bytes(
@@ -400,19 +316,19 @@ def replay_bytes(
     action: Any,
     rows: int,
     capacity: int,
-    selector: uniform.Uniform | prioritized.Prioritized,
+    selector: Any,
     n_step: int = 1,
     stack: int | None = None,
 ) -> int:
-    """Memory that a `Replay` of these arguments takes; nothing is allocated."""
+    """Return the bytes that a `Replay` with these arguments would allocate."""
     entries = rows * _row_length(rows, capacity, n_step, stack)
     specs = [x for part in _packings(observation, action, stack) for x in part.specs]
-    entry = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
+    entry = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in specs)
     return entries * entry + 24 * rows + selector.num_bytes(entries)
 
 
 def _row_length(rows: int, capacity: int, n_step: int, stack: int | None) -> int:
-    """Entries of a row, such that its share of transitions can be drawn."""
+    """Return the entries of a row that hold its share of transitions."""
     for name, value in {"rows": rows, "capacity": capacity, "n_step": n_step}.items():
         if value < 1:
             raise ValueError(f"{name} must be positive, got {value}.")
@@ -425,8 +341,8 @@ def _row_length(rows: int, capacity: int, n_step: int, stack: int | None) -> int
     return max(share, 2) + (stack or 1) + n_step - 1
 
 
-def _packings(observation, action, stack) -> tuple[packing.Packing, packing.Packing]:
-    """What an entry is: a frame or observation, and the step that was done there."""
+def _packings(observation, action, stack) -> tuple[arrays.Packing, arrays.Packing]:
+    """Create the packings of an entry's observation or frame, and of its step."""
     if stack is not None:
         for spec in spaces.flatten(observation):
             if stack < 1 or spec.shape.rank == 0 or spec.shape[0] != stack:
@@ -439,7 +355,7 @@ def _packings(observation, action, stack) -> tuple[packing.Packing, packing.Pack
         )
     flag = tf.TensorSpec([], tf.bool)
     step = _step(action, tf.TensorSpec([]), flag, flag)
-    return packing.Packing(observation), packing.Packing(step)
+    return arrays.Packing(observation), arrays.Packing(step)
 
 
 def _step(action, reward, terminated, truncated) -> dict[str, Any]:
@@ -451,27 +367,14 @@ def _step(action, reward, terminated, truncated) -> dict[str, Any]:
     }
 
 
-def _entries(begin, head, steps) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows and entries `[M]` that were written since `begin`, in states of rows."""
-    return _ranges(begin, head + tf.cast(steps > 0, tf.int64))
-
-
-def _ranges(begin: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows int32 and numbers int64 `[M]`, those of each row from `begin` to `end`."""
-    count = end - begin
-    rows = tf.repeat(tf.range(tf.size(count)), count)
-    offset = begin - tf.cumsum(count, exclusive=True)
-    return rows, tf.range(tf.size(rows, tf.int64)) + tf.gather(offset, rows)
-
-
-def _allocate(structure: packing.Packing, entries: int) -> list[tf.Variable]:
+def _allocate(structure: arrays.Packing, entries: int) -> list[tf.Variable]:
     return [
         tf.Variable(tf.zeros([entries, *spec.shape], spec.dtype), trainable=False)
         for spec in structure.specs
     ]
 
 
-def _assign(
+def assign(
     variables: Iterable[tf.Variable], indices: tf.Tensor, values: list[tf.Tensor]
 ) -> None:
     """Write `[M, ...]` to indices `[M]`; much faster for frames than `scatter_nd`."""
@@ -480,7 +383,7 @@ def _assign(
 
 
 def _weights(probability: tf.Tensor, size: tf.Tensor, beta: Any) -> tf.Tensor:
-    """Importance weights float32 `[B]`, relative to the largest of the batch."""
+    """Return importance weights float32 `[B]`, relative to the largest of the batch."""
     weights = tf.cast(size, tf.float64) * probability
     weights = weights ** -tf.cast(beta, tf.float64)
     return tf.cast(weights / tf.reduce_max(weights), tf.float32)

@@ -1,34 +1,34 @@
 """Storage of growing sequences: variables `[rows, length, ...]`."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
 
-from agents.memories import room
-from agents.tools import packing
+from agents.tools import arrays, placement
 
 
 class Sequences(tf.Module):
-    """Rows of transitions, each with its own length.
+    """Storage of sequences in rows, each with its own length.
 
     Attributes:
-      lengths: Valid steps of each row, int32 `[rows]`; what is beyond is padding.
+      lengths: Valid steps of each row, int32 `[rows]`; padding follows.
     """
 
     def __init__(self, specs: Any, rows: int, length: int) -> None:
         """Allocate zeros for a structure of `tf.TensorSpec` of one transition.
 
         Raises:
-          ValueError: before it allocates more than there is.
+          ValueError: if there is too little free memory; nothing is allocated.
         """
         super().__init__()
         self.rows, self.length = rows, length
-        self._packing = packing.Packing(specs)
+        self._packing = arrays.Packing(specs)
         sizes = [
-            spec.shape.num_elements() * spec.dtype.size for spec in self._packing.specs
+            math.prod(spec.shape) * spec.dtype.itemsize for spec in self._packing.specs
         ]
         num_bytes = rows * length * sum(sizes)
-        if num_bytes > (free := room.free_bytes()):
+        if num_bytes > (free := placement.free_bytes()):
             raise ValueError(
                 f"a memory of {rows} times {length} steps needs {num_bytes} bytes, but "
                 f"{free} are free; use fewer or shorter episodes or unrolls."
@@ -47,13 +47,13 @@ class Sequences(tf.Module):
         return self._packing.unpack(self._data)
 
     def append(self, rows: tf.Tensor, transition: Any) -> None:
-        """Add one step `[K, ...]` to rows, int32 `[K]`; a full row raises."""
+        """Add one step `[K, ...]` to rows, int32 `[K]`; raise if a row is full."""
         position = tf.gather(self.lengths, rows)
         tf.raw_ops.Assert(
             condition=tf.reduce_all(position < self.length),
             data=["A sequence is longer than the memory."],
         )
-        # Clipped so that the scatter does not fail first, with a message less clear.
+        # Clipped, so that the scatter does not fail first with a less clear message.
         indices = tf.stack([rows, tf.minimum(position, self.length - 1)], 1)
         for variable, value in zip(
             self._data, self._packing.pack(transition), strict=True
@@ -62,24 +62,24 @@ class Sequences(tf.Module):
         self.lengths.scatter_nd_update(rows[:, None], position + 1)
 
     def gather(self, rows: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Packed data `[K, T, ...]` and lengths `[K]` of rows, for `replace`."""
+        """Return packed data `[K, T, ...]` and lengths `[K]` of rows, for `replace`."""
         data = [tf.gather(variable, rows) for variable in self._data]
         return data, tf.gather(self.lengths, rows)
 
     def select(self, rows: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """Structure of tensors `[K, length, ...]` of rows, and mask of valid steps."""
+        """Return tensors `[K, length, ...]` of rows, and the mask of valid steps."""
         return self.unpack(*self.gather(rows))
 
     def unpack(
         self, data: list[tf.Tensor], lengths: tf.Tensor
     ) -> tuple[Any, tf.Tensor]:
-        """Structure and mask, as of `select`, of what `gather` gave."""
+        """Convert the result of `gather` to the form of `select`."""
         return self._packing.unpack(data), tf.sequence_mask(lengths, self.length)
 
     def replace(
         self, rows: tf.Tensor, data: list[tf.Tensor], lengths: tf.Tensor
     ) -> None:
-        """Overwrite whole rows with what `gather` gave."""
+        """Overwrite whole rows with the result of `gather`."""
         for variable, value in zip(self._data, data, strict=True):
             variable.scatter_nd_update(rows[:, None], value)
         self.lengths.scatter_nd_update(rows[:, None], lengths)
@@ -89,5 +89,5 @@ class Sequences(tf.Module):
         self.lengths.scatter_nd_update(rows[:, None], tf.zeros_like(rows))
 
     def mask(self) -> tf.Tensor:
-        """Which steps are valid, bool `[rows, length]`."""
+        """Return the mask of valid steps, bool `[rows, length]`."""
         return tf.sequence_mask(self.lengths, self.length)

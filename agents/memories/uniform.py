@@ -1,4 +1,4 @@
-"""Selection of entries of a replay memory, all with the same probability."""
+"""Selection of entries of a replay memory with equal probability."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import tensorflow as tf
 
 
 class Uniform(tf.Module):
-    """A set of entries from which each is drawn with the same probability.
+    """Set of entries that are drawn with equal probability.
 
-    The members are a list without gaps: the last ones move to where others leave. So
-    every draw is exact and costs the same, however few entries there are.
+    The members are a list without gaps: the last ones fill the places of removed ones.
+    So every draw is exact and costs the same for any number of entries.
 
-    All selectors have these functions. Indices are int32 `[M]`, in `change` each at most
+    All selectors have this interface. Indices are int32 `[M]`, in `change` each at most
     once; the index `num_entries` stands for no entry, so that shapes are static.
 
     Attributes:
@@ -19,41 +19,41 @@ class Uniform(tf.Module):
     """
 
     def build(self, num_entries: int) -> None:
-        """Allocate for indices from zero to `num_entries - 1`, none of them members."""
+        """Allocate for indices from zero to `num_entries - 1`, without members."""
         self._none = num_entries
         self._members = tf.Variable(
             tf.zeros([num_entries + 1], tf.int32), trainable=False
         )
         self._places = tf.Variable(
             tf.fill([num_entries + 1], -1), trainable=False
-        )  # Where in the list an entry is, -1 if it is not.
+        )  # Places of entries in the list, -1 without one.
         self.size = tf.Variable(0, trainable=False)
 
     def num_bytes(self, num_entries: int) -> int:
-        """Memory that `build` takes."""
+        """Return the bytes that `build` allocates."""
         return 8 * (num_entries + 1) + 4
 
     @property
     def persistent(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Contents of a checkpoint."""
         return {"members": self._members, "places": self._places, "size": self.size}
 
     def priorities(self, indices: tf.Tensor) -> tf.Tensor:
-        """One for members and zero for others, float64 `[M]`."""
+        """Return one for members and zero for others, float64 `[M]`."""
         return tf.cast(tf.gather(self._places, indices) >= 0, tf.float64)
 
     def change(
         self, new: tf.Tensor, old: tf.Tensor, priority: tf.Tensor | None = None
     ) -> None:
-        """Add entries that are not members, and take others out if they are.
+        """Add entries that are not members, and remove others if they are members.
 
-        Selectors with priorities give new ones the largest so far, unless told others.
+        Only selectors with priorities use `priority`, by default the largest so far.
         """
         self._insert(new)
         self._remove(old)
 
     def sample(self, count: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Draw with replacement, for a seed int32 `[2]`.
+        """Draw entries with replacement, for a seed int32 `[2]`.
 
         Returns:
           Indices, int32 `[count]`, and the probability of each, float64 `[count]`.
@@ -66,7 +66,7 @@ class Uniform(tf.Module):
         return tf.gather(self._members, place), probability
 
     def update(self, indices: tf.Tensor, td_errors: tf.Tensor) -> None:
-        """Errors do not change what is selected."""
+        """Ignore errors, which do not change uniform selection."""
 
     def _insert(self, indices: tf.Tensor) -> None:
         new = indices < self._none
@@ -80,9 +80,9 @@ class Uniform(tf.Module):
         size = self.size.read_value()
         place = tf.gather(self._places, indices)
         left = size - tf.reduce_sum(tf.cast(place >= 0, tf.int32))
-        # XLA would copy the list if what is written did not depend on what is read.
+        # XLA would copy the list if the written values did not depend on a read.
         _assign(self._places, indices, tf.minimum(place, -1))
-        # As many as leave gaps before the new end remain in the list behind it.
+        # The list behind its new end holds as many members as there are gaps before it.
         gaps = tf.sort(tf.where((place >= 0) & (place < left), place, self._none))
         behind = left + tf.range(tf.size(indices))
         last = tf.gather(self._members, tf.minimum(behind, self._none))

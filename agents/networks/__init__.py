@@ -1,4 +1,4 @@
-"""What is learned: layers, heads and distributions."""
+"""Networks: layers, heads and distributions."""
 
 from agents import lazy
 
@@ -6,6 +6,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
         "ActorCritic": "actor_critic",
-        "NetworkConfig": "presets",
+        "NetworkConfig": "config",
     },
 )

@@ -6,17 +6,17 @@ import gymnasium
 import keras
 import tensorflow as tf
 
-from agents.networks import heads, initializers, inputs, noisy, torsos
-from agents.networks.presets import NetworkConfig
+from agents.networks import noisy, parts
+from agents.networks.config import NetworkConfig
 from agents.tools import spaces
 
 
 class ActionValues(keras.layers.Layer):
-    """Maps observations to a value, or its distribution, of every action.
+    """Network from observations to values, or their distributions, of all actions.
 
     MultiDiscrete spaces have one branch per number; Tavakoli et al. (2018), "Action
-    Branching Architectures for Deep Reinforcement Learning". Values of all branches
-    lie side by side, `[B, values, atoms]`.
+    Branching Architectures for Deep Reinforcement Learning". Values of all branches are
+    placed side by side, `[B, values, atoms]`.
 
     Attributes:
       sizes: Number of actions of each branch.
@@ -36,11 +36,11 @@ class ActionValues(keras.layers.Layer):
 
         Args:
           observation_space, action_space: Discrete or MultiDiscrete actions.
-          config: Of the torso.
-          seed: Of the initial weights.
-          dueling: Add up values of states and advantages of actions; Wang et al.
+          config: Description of the torso.
+          seed: Seed of the initial weights.
+          dueling: Whether to add up state values and action advantages; Wang et al.
             (2016), equation 9.
-          atoms: Of a categorical distribution over returns; Bellemare et al. (2017).
+          atoms: Atoms of the distribution over returns; Bellemare et al. (2017).
           noisy_std: Initial noise of the last layers; zero for none.
 
         Raises:
@@ -54,17 +54,17 @@ class ActionValues(keras.layers.Layer):
                 "use algorithm sac, td3 or a policy gradient such as ppo, or "
                 "gymnasium.spaces.Discrete actions."
             )
-        self._inputs = inputs.Inputs(observation_space, action_space)
-        self._torso = torsos.Torso(self._inputs.space, config, seed)
+        self._inputs = parts.Inputs(observation_space, action_space)
+        self._torso = parts.torso(self._inputs.space, config, seed)
         self._atoms = atoms
-        zeros = inputs.zeros(observation_space)
+        zeros = parts.zeros(observation_space)
         seen, _ = self._inputs.split(zeros)
         features = self._torso.step(seen, ())[0].shape[-1]
 
         def layer(units, number):
             if noisy_std:
                 return noisy.NoisyDense(features, units, noisy_std, seed + number)
-            kernel = initializers.hidden(config, seed + number)
+            kernel = parts.hidden_weights(config, seed + number)
             return keras.layers.Dense(units, kernel_initializer=kernel)
 
         self._heads = [layer(sum(self.sizes) * atoms, 50)]
@@ -75,11 +75,11 @@ class ActionValues(keras.layers.Layer):
         self.built = True
 
     def draw(self, generator: tf.random.Generator) -> Any:
-        """Noise for `call`, if layers are noisy."""
+        """Draw noise for `call`; None without noisy layers."""
         return [x.draw(generator) for x in self._heads] if self._noisy else None
 
     def call(self, observation: Any, noise: Any = None) -> tf.Tensor:
-        """Values, or logits of their distributions, `[B, values, atoms]`."""
+        """Compute values, or logits of their distributions, `[B, values, atoms]`."""
         seen, _ = self._inputs.split(observation)
         features, _ = self._torso.step(seen, ())
         if self._noisy:
@@ -98,18 +98,18 @@ class ActionValues(keras.layers.Layer):
         return state + tf.concat(parts, 1)
 
     def best(self, values: tf.Tensor, observation: Any) -> tf.Tensor:
-        """Best allowed action of each branch, int64 `[B, D]`, of `[B, values]`."""
+        """Return the best allowed action of each branch, int64 `[B, D]`."""
         allowed = self.allowed(observation)
         if allowed is not None:
-            values = tf.where(allowed, values, heads.FORBIDDEN)
+            values = tf.where(allowed, values, parts.FORBIDDEN)
         branches = tf.split(values, self.sizes, 1)
         return tf.stack([tf.argmax(x, -1) for x in branches], 1)
 
     def allowed(self, observation: Any) -> tf.Tensor | None:
-        """Mask of actions, bool `[B, values]`, if observations have one."""
+        """Return the mask of actions, bool `[B, values]`, or None without one."""
         return self._inputs.split(observation)[1]
 
     def chosen(self, values: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-        """What belongs to actions `[B, D]`, `[B, D, ...]` of `[B, values, ...]`."""
+        """Select entries `[B, D, ...]` for actions `[B, D]` from `[B, values, ...]`."""
         starts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]
         return tf.gather(values, action + tf.constant(starts, tf.int64), batch_dims=1)

@@ -6,15 +6,15 @@ import gymnasium
 import keras
 import tensorflow as tf
 
-from agents.networks import heads, initializers, inputs, torsos
-from agents.networks.presets import NetworkConfig
+from agents.networks import kinds, parts
+from agents.networks.config import NetworkConfig
 
 
 class ActorCritic(keras.layers.Layer):
-    """Maps observations and recurrent state to action distributions and values.
+    """Network from observations and state to action distributions and values.
 
-    Where observations hold a mask of actions, see `spaces.mask_sizes`, only those that
-    it allows have a probability; torsos do not see it.
+    If observations contain an action mask, see `spaces.mask_sizes`, only allowed
+    actions have a probability; torsos do not see the mask.
 
     Attributes:
       head: Action head, `heads.NormalHead` for example.
@@ -30,18 +30,18 @@ class ActorCritic(keras.layers.Layer):
         seed: int,
     ) -> None:
         super().__init__()
-        self._inputs = inputs.Inputs(observation_space, action_space)
+        self._inputs = parts.Inputs(observation_space, action_space)
         seen = self._inputs.space
         self.shared = config.shared
-        self._policy = torsos.Torso(seen, config, seed)
+        self._policy = parts.torso(seen, config, seed)
         self._critic = (
-            self._policy if config.shared else torsos.Torso(seen, config, seed + 100)
+            self._policy if config.shared else parts.torso(seen, config, seed + 100)
         )
-        self.head = heads.head(action_space, config, seed + 200)
+        self.head = kinds.head(action_space, config, seed + 200)
         self._value = keras.layers.Dense(
-            1, kernel_initializer=initializers.output(config, seed + 300, 1.0)
+            1, kernel_initializer=parts.output_weights(config, seed + 300, 1.0)
         )
-        zeros = inputs.zeros(observation_space)
+        zeros = parts.zeros(observation_space)
         self.step(zeros, self.initial_state(1))  # Builds all layers.
         policy = [self._policy, self.head]
         critic = [self._critic, self._value]
@@ -49,12 +49,12 @@ class ActorCritic(keras.layers.Layer):
         self.value_variables = [v for x in critic for v in x.trainable_variables]
 
     def initial_state(self, size: int) -> tuple:
-        """Recurrent state at the beginning of `size` episodes."""
+        """Return the recurrent state at the beginning of `size` episodes."""
         policy = self._policy.initial_state(size)
         return (policy, () if self.shared else self._critic.initial_state(size))
 
     def step(self, observation: Any, state: tuple) -> tuple[dict, tf.Tensor, tuple]:
-        """One step of a batch.
+        """Compute one step of a batch.
 
         Args:
           observation: Structure of `[B, ...]`.
@@ -74,7 +74,7 @@ class ActorCritic(keras.layers.Layer):
     def sequence(
         self, observation: Any, state: tuple, first: tf.Tensor
     ) -> tuple[dict, tf.Tensor, tuple]:
-        """Several steps of a batch; arguments as in `Torso.sequence`.
+        """Compute several steps of a batch; arguments as in `Torso.sequence`.
 
         Returns:
           Parameters of the action distributions `[B, T, ...]`, values `[B, T]`, and the
@@ -89,17 +89,17 @@ class ActorCritic(keras.layers.Layer):
         return parameters, self._value(features)[..., 0], (policy, critic)
 
     def policy(self, observation: Any, state: tuple, first: tf.Tensor) -> dict:
-        """Parameters of the action distributions of sequences, `[B, T, ...]`."""
+        """Compute parameters of the distributions of sequences, `[B, T, ...]`."""
         observation, allowed = self._inputs.split(observation)
         return self._act(self._policy.unroll(observation, state[0], first), allowed)
 
     def value(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
-        """Values of sequences, `[B, T]`; arguments as in `Torso.sequence`."""
+        """Compute values of sequences, `[B, T]`; arguments as in `Torso.sequence`."""
         observation, _ = self._inputs.split(observation)
         state = state[0] if self.shared else state[1]
         return self._value(self._critic.unroll(observation, state, first))[..., 0]
 
     def _act(self, features: tf.Tensor, allowed: tf.Tensor | None) -> dict:
-        """Parameters of the action distributions for features `[..., F]`."""
+        """Compute parameters of the action distributions for features `[..., F]`."""
         parameters = self.head(features)
-        return parameters if allowed is None else heads.masked(parameters, allowed)
+        return parameters if allowed is None else parts.masked(parameters, allowed)

@@ -1,16 +1,16 @@
 """Layers from declarations: names, mappings with a `type`, or import paths."""
 
-import contextlib
-import contextvars
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from agents.networks import modes
+from agents.networks.config import complete, is_recurrent
 from agents.tools import config, errors
 
 CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
@@ -18,17 +18,17 @@ CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
 
 
 class Pooling(keras.layers.Layer):
-    """Reduces everything between the batch and the features."""
+    """Reduction of all dimensions between the batch and the features."""
 
     def __init__(self, by: str = "mean") -> None:
-        """`by` is `mean`, `max` or `sum`."""
+        """Set the reduction `by`: `mean`, `max` or `sum`."""
         super().__init__()
         if by not in POOLS:
             raise ValueError(f"by must be one of {', '.join(POOLS)}, got {by!r}.")
         self._reduce = POOLS[by]
 
     def call(self, value: tf.Tensor) -> tf.Tensor:
-        """Features `[B, F]` of `[B, ..., F]`."""
+        """Reduce `[B, ..., F]` to features `[B, F]`."""
         return self._reduce(value, list(range(1, value.shape.rank - 1)))
 
 
@@ -36,27 +36,27 @@ POOLS = {"mean": tf.reduce_mean, "max": tf.reduce_max, "sum": tf.reduce_sum}
 
 
 class SelfAttention(keras.layers.Layer):
-    """Every element of a sequence attends to all; Vaswani et al. (2017)."""
+    """Attention of all elements of a sequence to each other; Vaswani et al. (2017)."""
 
     def __init__(self, num_heads: int, key_dim: int, **options: Any) -> None:
-        """Options are those of `keras.layers.MultiHeadAttention`."""
+        """Create the layer; options are those of `keras.layers.MultiHeadAttention`."""
         super().__init__()
         self._attend = keras.layers.MultiHeadAttention(num_heads, key_dim, **options)
 
     def call(self, value: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Sequences `[B, L, F]` of sequences `[B, L, F]`."""
+        """Map sequences `[B, L, F]` to sequences `[B, L, F]`."""
         return self._attend(value, value, training=training)
 
 
 class Function(keras.layers.Layer):
-    """Applies a function without variables, by its import path."""
+    """Layer that applies a function without variables, found by its import path."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._function = config.find(path)
 
     def call(self, value: tf.Tensor) -> tf.Tensor:
-        """What the function returns."""
+        """Apply the function."""
         return self._function(value)
 
 
@@ -74,12 +74,12 @@ SHOWN = (
     "all other layers of Keras in snake case",
     "module:name for your own",
 )
-"""What there is, in short."""
+"""Summary of known layers for error messages."""
 
 
 @functools.cache
 def _types() -> dict[str, type]:
-    """Layers by the names that declarations use; those of Keras in snake case."""
+    """Map the names of layers in declarations to classes, Keras' in snake case."""
     known = {
         _snake(name): cls
         for name, cls in vars(keras.layers).items()
@@ -93,45 +93,22 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def complete(declaration: Any) -> dict:
-    """Mapping of a declaration: units of a dense layer, name, path or mapping."""
-    if isinstance(declaration, int):
-        return {"type": "dense", "units": declaration}
-    return config.declaration(declaration, "a layer, unless a number of units,")
-
-
-def is_recurrent(declaration: Any) -> bool:
-    """Whether a layer remembers earlier steps of an episode."""
-    layer = complete(declaration)
-    return layer["type"] in CELLS and layer.get("over", "steps") == "steps"
-
-
-def takes_vectors(declaration: Any) -> bool:
-    """Whether a layer is given flat numbers, whatever is observed."""
-    return complete(declaration)["type"] == "dense" or is_recurrent(declaration)
-
-
-def mixes(declaration: Any) -> bool:
-    """Whether a layer lets its inputs act together: a dense one, or a user's."""
-    return takes_vectors(declaration) or ":" in complete(declaration)["type"]
-
-
 def create(declaration: Any, seed: int, **defaults: Any) -> Any:
-    """Layer of a declaration.
+    """Create a layer from its declaration.
 
     Args:
-      declaration: Number of units of a dense layer; name of a layer, which is that of
-        a Keras layer in snake case, `pooling`, `attention` (to itself) or `function`;
-        import path `module:name` of a class or of a function that returns a layer; or
-        a mapping with one of these as `type` and all else as arguments. `lstm` and
-        `gru` remember earlier steps of the episode, unless `over` is `sequence`: then
-        they run along a sequence that was observed at once.
-      seed: Of random weights, where the layer has any.
-      defaults: Arguments for layers that take them.
+      declaration: Number of units of a dense layer; name of a layer, which is that of a
+        Keras layer in snake case, `pooling`, `attention` (to itself) or `function`;
+        import path `module:name` of a class or of a function that returns a layer; or a
+        mapping with one of these as `type` and further keys as arguments. `lstm` and
+        `gru` remember earlier steps of the episode, or, with `over: sequence`, run
+        along a sequence that is observed at once.
+      seed: Seed of random weights, if the layer has any.
+      defaults: Arguments for layers that accept them.
 
     Raises:
-      ConfigError: for unknown layers and arguments, what cannot be imported, and
-        values that the layer refuses.
+      ConfigError: for unknown layers and arguments, failed imports, and values that the
+        layer refuses.
     """
     options = complete(declaration)
     kind = options.pop("type")
@@ -163,7 +140,7 @@ def _find_type(kind: Any) -> type:
 
 
 def _parameters(cls: Callable) -> dict[str, Any]:
-    """Parameters and their defaults."""
+    """Return the parameters of a layer and their defaults."""
     named = config.parameters(cls)
     if cls is SelfAttention:
         named = {**config.parameters(keras.layers.MultiHeadAttention), **named}
@@ -173,7 +150,7 @@ def _parameters(cls: Callable) -> dict[str, Any]:
 
 
 def _seeded(parameters: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Arguments that make the initial weights, and dropout, those of a seed."""
+    """Return arguments that seed the initial weights and dropout."""
     seeded = {"seed": seed} if "seed" in parameters else {}
     names = [x for x in parameters if x.endswith("_initializer")]
     for index, name in enumerate(names):
@@ -187,7 +164,7 @@ def _seeded(parameters: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def _part(key: str, value: Any) -> Any:
-    """Regularizer, initializer or constraint of a mapping with a `type`."""
+    """Create a regularizer, initializer or constraint from its declaration."""
     kinds = {
         "_regularizer": keras.regularizers,
         "_initializer": keras.initializers,
@@ -211,14 +188,14 @@ def _part(key: str, value: Any) -> Any:
 
 
 def apply(layer: Any, value: Any) -> Any:
-    """Output of a layer that `create` made; in training mode, see `training`.
+    """Apply a layer of `create` to a value; in training mode, see `modes`.
 
     Raises:
-      ConfigError: if it does not take such a value.
+      ConfigError: if the layer does not accept the value.
     """
     options = {}
     if "training" in inspect.signature(getattr(layer, "call", layer)).parameters:
-        options = {"training": _training.get()}
+        options = {"training": modes.in_training()}
     name = getattr(layer, "name", str(layer))
     shapes = tf.nest.map_structure(lambda x: tuple(x.shape[1:]), value)
     what = f"layer {name} cannot take what has the shape {shapes}"
@@ -229,34 +206,3 @@ def apply(layer: Any, value: Any) -> Any:
             f"layer {name} returns {result!r}, which is no tensor."
         )
     return result
-
-
-@contextlib.contextmanager
-def training() -> Iterator[None]:
-    """Layers that are applied here learn: they drop out, and update statistics."""
-    token = _training.set(True)
-    try:
-        yield
-    finally:
-        _training.reset(token)
-
-
-_training: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "_training", default=False
-)
-
-
-def learning(loss: Callable, network: keras.layers.Layer) -> Callable:
-    """Loss whose layers are in training mode, plus the penalties of regularization.
-
-    Args:
-      loss: Returns a loss and metrics.
-      network: What may have regularized layers.
-    """
-
-    def penalized(*args: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        with training():
-            value, metrics = loss(*args)
-        return value + sum(network.losses), metrics
-
-    return penalized

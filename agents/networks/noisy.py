@@ -30,12 +30,12 @@ class NoisyDense(keras.layers.Layer):
         )
 
     def draw(self, generator: tf.random.Generator) -> Any:
-        """Noise for `call`: one vector per side of the layer."""
+        """Draw noise for `call`: one vector per side of the layer."""
         noise = generator.normal([self._inputs]), generator.normal([self._units])
         return tuple(tf.sign(x) * tf.sqrt(tf.abs(x)) for x in noise)
 
     def call(self, features: tf.Tensor, noise: Any = None) -> tf.Tensor:
-        """Features `[B, units]` of `[B, inputs]`; without noise, by the means."""
+        """Map `[B, inputs]` to `[B, units]`; without noise, by the mean weights."""
         kernel, bias = self._means["kernel"], self._means["bias"]
         if noise is None:
             return tf.matmul(features, kernel) + bias

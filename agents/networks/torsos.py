@@ -1,5 +1,6 @@
 """Torsos: from structured observations and recurrent state to features."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -7,39 +8,46 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.networks import initializers, inputs, layers
-from agents.networks.presets import JOINS, NetworkConfig
+from agents.networks import layers, parts
+from agents.networks.config import (
+    JOINS,
+    NetworkConfig,
+    complete,
+    is_recurrent,
+    mixes,
+    takes_vectors,
+)
 from agents.tools import config as config_
 from agents.tools import rows, spaces
 
 
 class Torso(keras.layers.Layer):
-    """The parts of an observation through their streams, joined, then the layers.
+    """Network from parts of an observation, through their streams, to joint layers.
 
-    Images are `[H, W, C]` or `[C, H, W]`; integers that are no images enter one-hot.
+    Images are `[H, W, C]` or `[C, H, W]`; other integers become one-hot vectors.
     Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
 
-    The torso of a critic takes an action too. It joins the features in front of the
-    first layer to which they come as vectors: an observed vector at once, an image
-    behind its convolutions; Lillicrap et al. (2016), section 7, also let actions in
-    late. If no dense layer follows, one is added, or values would be sums of a function
-    of the observation and a linear one of the action; a network without any layers is
-    linear, as it says.
+    The torso of a critic also gets an action. It joins the features in front of the
+    first layer with vectors as input: at once for observed vectors, after the
+    convolutions for images; Lillicrap et al. (2016), section 7, also let actions enter
+    late. If no dense layer follows, one is added, since values would otherwise be the
+    sum of a function of the observation and a linear one of the action. A network
+    without any layers stays linear.
     """
 
     def __init__(
         self, space: Any, config: NetworkConfig, seed: int, action_size: int = 0
     ) -> None:
-        """Make the layers, which their first use builds.
+        """Create the layers; their first use builds them.
 
         Args:
-          space: Of observations.
-          config: Of the layers.
-          seed: Of the initial weights.
-          action_size: Numbers of the actions that a critic takes.
+          space: Observation space.
+          config: Description of the layers.
+          seed: Seed of the initial weights.
+          action_size: Size of action vectors in a critic.
 
         Raises:
-          ConfigError: for streams of what is not observed.
+          ConfigError: for streams of unknown parts of observations.
         """
         super().__init__()
         paths = spaces.paths(spaces.spec(space))
@@ -50,7 +58,7 @@ class Torso(keras.layers.Layer):
         self._parts = [
             _Part(config, path, leaf, len(paths) == 1, seed + 30 * index)
             for index, (path, leaf) in enumerate(
-                zip(paths, spaces.leaf_spaces(space), strict=True)
+                zip(paths, spaces.flatten(space), strict=True)
             )
         ]
         self._join = config.join
@@ -58,15 +66,29 @@ class Torso(keras.layers.Layer):
             self._join = layers.create(config.join, seed + 9)
         first = self._parts[0].space if len(paths) == 1 else None
         self._behind = _create(config, config.layers, seed + 10, first)
-        self._entrance = None  # Index of the layer in front of which actions join.
+        self._entrance = None  # Index of the layer behind the junction.
         if action_size:
             self._entrance = self._find_entrance(space)
             behind = config.layers[self._entrance :]
-            if not config.linear and not any(map(layers.mixes, behind)):
+            if not config.linear and not any(map(mixes, behind)):
                 self._behind.extend(_create(config, [MIXING], seed + 8, None))
 
+    @staticmethod
+    def check(config: NetworkConfig) -> None:
+        """Create every declared layer once, to raise ConfigError early."""
+        for name, declared in {"layers": config.layers, **config.streams}.items():
+            for layer in declared:
+                with contextlib.suppress(config_.NotImportedError):
+                    layers.create(layer, 0, input_dim=1)  # For embeddings.
+                if name in config.streams and is_recurrent(layer):
+                    raise config_.ConfigError(
+                        f"stream {name!r} has a layer that remembers steps, which only "
+                        "'layers' may have; give it 'over: sequence' to run along what "
+                        "is observed at once."
+                    )
+
     def initial_state(self, size: int) -> tuple[tf.Tensor, ...]:
-        """State at the beginning of episodes, a tuple of `[size, units]`."""
+        """Return the state at the beginning of episodes, a tuple of `[size, units]`."""
         cells = [layer for layer in self._behind if _is_cell(layer)]
         return tuple(
             tf.zeros([size, cell.units]) for cell in cells for _ in range(_states(cell))
@@ -75,7 +97,7 @@ class Torso(keras.layers.Layer):
     def step(
         self, observation: Any, state: tuple, action: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tuple]:
-        """Features `[B, F]` of observations `[B, ...]`, and the next state.
+        """Compute features `[B, F]` of observations `[B, ...]`, and the next state.
 
         Args:
           observation: Structure of `[B, ...]`.
@@ -85,13 +107,13 @@ class Torso(keras.layers.Layer):
         return self._advance_all(self._encode(observation), state, _advance, action)
 
     def unroll(self, observation: Any, state: tuple, first: tf.Tensor) -> tf.Tensor:
-        """Features `[B, T, F]` of sequences; arguments as for `sequence`."""
+        """Compute features `[B, T, F]` of sequences; arguments as in `sequence`."""
         return self.sequence(observation, state, first)[0]
 
     def sequence(
         self, observation: Any, state: tuple, first: tf.Tensor
     ) -> tuple[tf.Tensor, tuple]:
-        """Features `[B, T, F]` of sequences, and states after each step.
+        """Compute features `[B, T, F]` of sequences, and the states after each step.
 
         Args:
           observation: Structure of `[B, T, ...]`.
@@ -110,8 +132,8 @@ class Torso(keras.layers.Layer):
         return tf.reshape(features, [*leading, features.shape[-1]]), states
 
     def _find_entrance(self, space: Any) -> int:
-        """Index of the first layer that is given vectors, or of the one behind all."""
-        features = self._encode(inputs.zeros(space))
+        """Return the index of the first layer with vector inputs, or of the end."""
+        features = self._encode(parts.zeros(space))
         for index, layer in enumerate(self._behind):
             if features.shape.rank == 2 and features.dtype.is_floating:
                 return index
@@ -125,7 +147,7 @@ class Torso(keras.layers.Layer):
         remember: Callable,
         action: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tuple]:
-        """Features `[B, F]` behind all layers, and what recurrent ones remember."""
+        """Apply all layers; return features `[B, F]` and recurrent states."""
         following = ()
         for index, layer in enumerate(self._behind):
             if index == self._entrance:
@@ -141,7 +163,7 @@ class Torso(keras.layers.Layer):
         return _require_vectors(features), following
 
     def _encode(self, observation: Any) -> Any:
-        """What the layers get, `[B, ...]`."""
+        """Apply the streams and join their outputs, `[B, ...]`."""
         pairs = zip(self._parts, tf.nest.flatten(observation), strict=True)
         leaves = [part.encode(leaf) for part, leaf in pairs]
         if self._join not in JOINS:
@@ -162,16 +184,16 @@ class Torso(keras.layers.Layer):
 
 
 def _join(features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-    """Vectors of features and actions, `[B, F + A]`."""
+    """Join features and actions to vectors `[B, F + A]`."""
     return tf.concat([_require_vectors(features), action], -1)
 
 
 MIXING = 256
-"""Units of the layer behind the action, where no other is declared there."""
+"""Units of the layer behind the action, if none is declared there."""
 
 
 class _Part(keras.layers.Layer):
-    """One part of an observation and its layers: flat numbers, unless declared."""
+    """Layers of one part of an observation, which becomes flat if none are declared."""
 
     def __init__(
         self, config: NetworkConfig, path: str, space: Any, only: bool, seed: int
@@ -184,21 +206,21 @@ class _Part(keras.layers.Layer):
         if stream is None:
             behind = config.layers if only and config.layers else ("dense",)
             following = () if custom or self._flatten else behind
-        self._raw = not following or not layers.takes_vectors(following[0])
+        self._raw = not following or not takes_vectors(following[0])
         self._indices = bool(following) and _embeds(following[0])
         self._stream = _filters(config, seed) if self._flatten else []
         if stream is not None:
             self._stream = _create(config, stream, seed, space)
 
     def encode(self, leaf: tf.Tensor) -> tf.Tensor:
-        """Features `[B, F]`, or what the declared layers make of `[B, ...]`."""
+        """Compute features `[B, F]`, or the outputs of declared layers."""
         leaf = self._numbers(leaf) if self._raw else self._vector(leaf)
         for layer in self._stream:
             leaf = layers.apply(layer, leaf)
         return _flat(leaf) if self._flatten else leaf
 
     def _vector(self, leaf: tf.Tensor) -> tf.Tensor:
-        """Float32 `[B, F]`; integers one-hot."""
+        """Convert `[B, ...]` to float32 `[B, F]`, and integers to one-hot vectors."""
         space = self.space
         if hasattr(space, "start"):
             low, count = (x.ravel() for x in spaces.integer_range(space))
@@ -210,7 +232,7 @@ class _Part(keras.layers.Layer):
         return _flat(_scaled(leaf))
 
     def _numbers(self, leaf: tf.Tensor) -> tf.Tensor:
-        """Of the shape of the space: float32, images with their channels last."""
+        """Convert to float32 in the shape of the space, images with channels last."""
         if self._indices:
             return _indices(leaf, _values(self.space)[0])
         leaf, shape = _scaled(leaf), self.space.shape
@@ -220,12 +242,12 @@ class _Part(keras.layers.Layer):
 
 
 def _scaled(leaf: tf.Tensor) -> tf.Tensor:
-    """Float32; bytes in [0, 1]."""
+    """Convert to float32, and bytes to [0, 1]."""
     return tf.cast(leaf, tf.float32) / (255.0 if leaf.dtype == tf.uint8 else 1.0)
 
 
 def _indices(leaf: tf.Tensor, low: Any) -> tf.Tensor:
-    """Int32 of integers that count from `low`; LiteRT divides no wider ones."""
+    """Convert integers to int32 offsets from `low`; LiteRT divides no wider ones."""
     return tf.cast(tf.cast(leaf, tf.int64) - low, tf.int32)
 
 
@@ -234,14 +256,14 @@ def _flat(value: tf.Tensor) -> tf.Tensor:
 
 
 def _values(space: Any) -> tuple[int, int | None]:
-    """Lowest of the integers of a space, and their number; zero and none if unknown."""
+    """Return lowest integer of a space and their number; (0, None) if too many."""
     low, count = spaces.integer_range(space)
     low, high = int(np.min(low)), int(np.max(low + count - 1))
     return (low, high - low + 1) if high - low < 2**20 else (0, None)
 
 
 def _require_vectors(features: tf.Tensor) -> tf.Tensor:
-    """The features, unless they have more than one dimension."""
+    """Return the features, or raise ConfigError unless they are vectors."""
     if features.shape.rank != 2:
         shape = tuple(features.shape[1:])
         raise config_.ConfigError(
@@ -262,7 +284,7 @@ def _states(cell: keras.layers.Layer) -> int:
 def _advance(
     cell: keras.layers.Layer, features: tf.Tensor, state: tuple
 ) -> tuple[tf.Tensor, tuple]:
-    """One step of a recurrent layer."""
+    """Compute one step of a recurrent layer."""
     output, state = cell(_require_vectors(features), list(state))
     return output, tuple(state) if isinstance(state, list | tuple) else (state,)
 
@@ -270,7 +292,7 @@ def _advance(
 def _scan(
     cell: keras.layers.Layer, features: tf.Tensor, state: tuple, first: tf.Tensor
 ) -> tuple[tf.Tensor, tuple]:
-    """Outputs `[B, T, units]` and states of all steps of a recurrent layer."""
+    """Compute outputs `[B, T, units]` and states of all steps of a recurrent layer."""
 
     def step(carried, inputs):
         features, first = inputs
@@ -282,17 +304,17 @@ def _scan(
 
 
 def _embeds(declared: Any) -> bool:
-    return layers.complete(declared)["type"] == "embedding"
+    return complete(declared)["type"] == "embedding"
 
 
 def _create(config: NetworkConfig, declared: Any, seed: int, space: Any) -> list:
-    """Layers of a list of declarations; the first one is given what a space holds."""
+    """Create layers from declarations; the first one gets values of the space."""
     result = []
     for index, layer in enumerate(declared):
-        kind, defaults = layers.complete(layer)["type"], {}
+        kind, defaults = complete(layer)["type"], {}
         if kind == "dense" or "conv" in kind:
             defaults["activation"] = config.activation
-            defaults["kernel_initializer"] = initializers.hidden(config, seed + index)
+            defaults["kernel_initializer"] = parts.hidden_weights(config, seed + index)
         if kind == "embedding" and index == 0 and space is not None:
             _, defaults["input_dim"] = _values(space)
         result.append(layers.create(layer, seed + index, **defaults))
@@ -300,12 +322,12 @@ def _create(config: NetworkConfig, declared: Any, seed: int, space: Any) -> list
 
 
 def _is_image(space: Any, config: NetworkConfig) -> bool:
-    """Whether a leaf goes through convolutions."""
+    """Return whether a leaf passes through convolutions."""
     return len(space.shape) == 3 and bool(config.convolutions or config.residual)
 
 
 def _filters(config: NetworkConfig, seed: int) -> list[keras.layers.Layer]:
-    """Convolutions for one image, or sections of residual blocks."""
+    """Create the convolutions for an image, or sections of residual blocks."""
     if config.residual:
         return [
             *(
@@ -320,7 +342,7 @@ def _filters(config: NetworkConfig, seed: int) -> list[keras.layers.Layer]:
             size,
             stride,
             activation=config.activation,
-            kernel_initializer=initializers.hidden(config, seed + index),
+            kernel_initializer=parts.hidden_weights(config, seed + index),
         )
         for index, (filters, size, stride) in enumerate(config.convolutions)
     ]
@@ -331,7 +353,7 @@ SECTION = 5
 
 
 class Section(keras.layers.Layer):
-    """A convolution, pooling that halves the size, and two residual blocks.
+    """Convolution, pooling that halves the size, and two residual blocks.
 
     Espeholt et al. (2018), figure 3, right.
     """
@@ -345,13 +367,13 @@ class Section(keras.layers.Layer):
                 filters,
                 3,
                 padding="same",
-                kernel_initializer=initializers.hidden(config, seed + index),
+                kernel_initializer=parts.hidden_weights(config, seed + index),
             )
             for index in range(SECTION)
         )
 
     def call(self, image: tf.Tensor) -> tf.Tensor:
-        """Image `[B, H / 2, W / 2, filters]`."""
+        """Map images `[B, H, W, C]` to `[B, H / 2, W / 2, filters]`."""
         image = self._pool(self._first(image))
         for index in range(0, len(self._blocks), 2):
             change = self._blocks[index](self._activation(image))

@@ -1,4 +1,4 @@
-"""How parameters move."""
+"""Optimizers: rules by which parameters move."""
 
 from agents import lazy
 
@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "ConjugateGradient": "conjugate_gradient",
         "Evolutionary": "evolutionary",
         "Gradient": "gradient",
+        "Guarded": "guarded",
         "LineSearch": "line_search",
         "Minibatch": "minibatch",
         "MultiStep": "multi_step",
@@ -17,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "Plus": "plus",
         "Synchronization": "synchronization",
         "create": "specification",
+        "rated": "specification",
         "repeat": "optimizer",
         "scale": "optimizer",
     },

@@ -5,9 +5,10 @@ import tensorflow as tf
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras' Adam, same numbers, in one operation per variable instead of a dozen."""
+    """Keras' Adam with equal results, in one operation per variable, not a dozen."""
 
     def update_step(self, gradient, variable, learning_rate) -> None:
+        """Move one variable; AMSGrad needs the step of Keras."""
         if self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return

@@ -1,4 +1,4 @@
-"""Steps that are not too long."""
+"""Optimizers with steps of limited length."""
 
 import tensorflow as tf
 
@@ -7,10 +7,10 @@ from agents.tools import bounds
 
 
 class Clipped(optimizer_.Wrapper):
-    """Shortens the steps of an optimizer to a largest global norm."""
+    """Optimizer that shortens the steps of another one to a largest global norm."""
 
     def __init__(self, optimizer: optimizer_.Optimizer, max_norm: float = 1.0) -> None:
-        """Choose the largest norm of the change of all variables together."""
+        """Set the largest norm of the change of all variables together."""
         super().__init__(optimizer)
         self.metric_names = (*self.metric_names, "step_norm")
         bounds.require_options(bounds.POSITIVE, max_norm=max_norm)

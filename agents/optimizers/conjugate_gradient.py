@@ -7,13 +7,13 @@ import tensorflow as tf
 
 
 class ConjugateGradient:
-    """Solves A x = b for a symmetric positive definite A that is given by its products.
+    """Solver of A x = b for a symmetric positive definite A, given by products.
 
     Hestenes and Stiefel (1952); Shewchuk (1994), B2.
     """
 
     def __init__(self, max_iterations: int = 10, tolerance: float = 1e-5) -> None:
-        """Choose when to stop: after so many products, or once |b - A x| / |b| is small.
+        """Set the largest number of products, and the |b - A x| / |b| to stop at.
 
         In exact arithmetic, as many iterations as b has elements suffice.
         """
@@ -23,11 +23,11 @@ class ConjugateGradient:
     def solve(
         self, product: Callable[[tf.Tensor], tf.Tensor], target: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Solution `[D]`, and its relative residual.
+        """Compute the solution `[D]` and its relative residual.
 
         Args:
-          product: Maps x `[D]` to A x `[D]`.
-          target: The vector b, `[D]`; zeros are the solution for zeros.
+          product: Function from x `[D]` to A x `[D]`.
+          target: The vector b, `[D]`; zeros have zeros as solution.
         """
         scale = tf.reduce_sum(target**2)
         smallest = scale * self._tolerance**2
@@ -41,7 +41,7 @@ class ConjugateGradient:
             norm = tf.reduce_sum(direction**2)
             curvature = tf.reduce_sum(direction * image) / norm
             largest = tf.maximum(largest, curvature)
-            # Directions without curvature, but for rounding, would make x explode.
+            # Directions with curvature from rounding only would make x explode.
             curved = curvature > rounding * largest
             length = tf.where(curved, square / norm / curvature, 0.0)
             x += length * direction

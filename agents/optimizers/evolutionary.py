@@ -11,7 +11,7 @@ from agents.tools import bounds, schedules
 
 
 class Evolutionary(optimizer_.Optimizer):
-    """Estimates the gradient of a loss from its values at perturbed variables.
+    """Optimizer that estimates gradients from losses at perturbed variables.
 
     Every sample is a pair of opposite perturbations; Salimans et al. (2017), "Evolution
     Strategies as a Scalable Alternative to Reinforcement Learning", section 2. All
@@ -29,13 +29,13 @@ class Evolutionary(optimizer_.Optimizer):
         batch_size: int | None = None,
         optimizer: str = "adam",
     ) -> None:
-        """Choose how to sample, and what to do with the estimate.
+        """Configure the sampling, and the descent along the estimate.
 
         Args:
           learning_rate: Number or schedule.
           num_samples: Pairs of perturbations per step.
           std: Standard deviation of the perturbations.
-          batch_size: Samples to evaluate at the same time, none for all.
+          batch_size: Samples to evaluate at the same time; none for all.
           optimizer: Name of a Keras optimizer.
         """
         super().__init__()
@@ -62,7 +62,7 @@ class Evolutionary(optimizer_.Optimizer):
         _, metrics = loss_fn(items)
 
         def perturbed(noise):
-            """Half the difference of the losses on either side."""
+            """Compute half the difference of the losses on either side."""
             losses = []
             for sign in (self._std, -self._std):
                 values = [

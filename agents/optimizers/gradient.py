@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import typing
 from typing import Any
 
 import keras
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from agents.optimizers import adam, replicas
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import bounds, config, schedules
+from agents.tools import bounds, config, placement, schedules
 
 OPTIMIZERS = {
     name.lower(): value
@@ -19,13 +20,36 @@ OPTIMIZERS = {
     and value is not keras.optimizers.Optimizer
     and "learning_rate" in inspect.signature(value).parameters
 } | {"adam": adam.Adam}
-"""Keras optimizers by their name in lower case; those around others have no rate."""
+"""Keras optimizers by lower-case name, without wrappers, which have no rate."""
 
 
 class Gradient(optimizer_.Optimizer):
-    """Steps down the gradient of a loss, optionally clipped by its global norm."""
+    """Optimizer along the gradient of a loss, optionally clipped by global norm."""
 
     metric_names = ("gradient_norm", "learning_rate")
+    KERAS = OPTIMIZERS
+
+    @classmethod
+    def options(cls, kind: str) -> dict[str, Any]:
+        """Return the types of options for a Keras optimizer, by name.
+
+        Types of Keras options come from their defaults.
+        """
+        left_out = ("kwargs", "learning_rate", "name", "clipnorm")
+        defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(
+                OPTIMIZERS[kind]
+            ).parameters.items()
+            if name not in left_out
+        }
+        hints = {
+            name: int | float | None if default is None else type(default)
+            for name, default in defaults.items()
+        }
+        hints |= typing.get_type_hints(cls.__init__)
+        del hints["optimizer"]
+        return hints
 
     def __init__(
         self,
@@ -35,17 +59,17 @@ class Gradient(optimizer_.Optimizer):
         block: int | None = None,
         **options: Any,
     ) -> None:
-        """Choose what to do with gradients.
+        """Configure the treatment of gradients.
 
         Args:
-          optimizer: Name of a Keras optimizer, or one.
+          optimizer: Name of a Keras optimizer, or an instance.
           learning_rate: Number or schedule.
           clip_norm: Largest global norm of the gradients.
-          block: Evaluate the loss on so many items at a time and add up. The loss is
-            then the mean of those of the blocks, weighted by their valid steps, which
-            `items["mask"]` tells. Saves memory, and time since activations stay in the
+          block: Number of items to evaluate the loss on at a time, adding up. The loss
+            is then the mean over blocks, weighted by their valid steps according to
+            `items["mask"]`. Saves memory, and time because activations stay in the
             cache of the processor.
-          **options: Of the Keras optimizer.
+          **options: Options of the Keras optimizer.
         """
         super().__init__()
         bounds.require_options(
@@ -71,11 +95,11 @@ class Gradient(optimizer_.Optimizer):
                 "an optimizer that was made before cannot move replicas; give its name, "
                 "or a function that makes it."
             )
-        with replicas.scope(variables):
+        with replicas.scope(variables), placement.unnamed():
             self.optimizer = self._create()
             self.optimizer.build(variables)
-        # Or Keras adds up what is the same in every replica, by a gradient of its own,
-        # which TensorFlow keeps for ever, with the graph that it is in.
+        # Keras would sum over replicas what is equal in all of them, by a gradient
+        # function that TensorFlow keeps forever, with its graph.
         self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         self.schedule(schedules.Time(0, 0))
 
@@ -87,13 +111,13 @@ class Gradient(optimizer_.Optimizer):
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items = functions.get("items")
         if self._block is None:
-            gradients, _, metrics = optimizer_.gradient(loss_fn, variables, items)
+            gradients, _, metrics = replicas.gradient(loss_fn, variables, items)
         else:
             gradients, metrics = self._accumulate(loss_fn, variables, items)
         return {**metrics, **self.apply(gradients, variables)}
 
     def apply(self, gradients, variables) -> optimizer_.Metrics:
-        """Move the variables by given gradients; returns `metric_names` only."""
+        """Move the variables by given gradients; return `metric_names` only."""
         norm = tf.linalg.global_norm(gradients)
         limit = self._clip_norm.value
         if limit is not None:
@@ -106,10 +130,10 @@ class Gradient(optimizer_.Optimizer):
     def _accumulate(
         self, loss_fn, variables, items
     ) -> tuple[list[tf.Tensor], optimizer_.Metrics]:
-        """Gradients and metrics as means over blocks, each compiled by XLA.
+        """Compute mean gradients and metrics over blocks, each compiled by XLA.
 
-        The last block is filled up with invalid steps, so that shapes are static, and
-        blocks of such steps follow until all replicas have equally many.
+        The last block is padded with invalid steps, so that shapes are static, and
+        further padding blocks give all replicas the same number.
         """
         size, copies = self._block, replicas.count(variables)
         count = -(-tf.shape(items["mask"])[0] // (size * copies)) * copies
@@ -127,19 +151,19 @@ class Gradient(optimizer_.Optimizer):
 
     @staticmethod
     def _sum(loss_fn, variables, blocks) -> tuple[list[tf.Tensor], optimizer_.Metrics]:
-        """The means over blocks `[count, size, ...]`, one after the other."""
+        """Compute the means over blocks `[count, size, ...]`, one after the other."""
         total = tf.maximum(tf.reduce_sum(blocks["mask"]), 1.0)
         count = tf.shape(blocks["mask"])[0]
 
         @tf.function(autograph=False, jit_compile=True)
         def gradients(block):
-            gradients, _, metrics = optimizer_.gradient(loss_fn, variables, block)
+            gradients, _, metrics = replicas.gradient(loss_fn, variables, block)
             return gradients, metrics
 
         def evaluate(index):
             block = tf.nest.map_structure(lambda x: x[index], blocks)
             share = tf.reduce_sum(block["mask"]) / total
-            # XLA compiles for the device of the call, which must have the variables.
+            # XLA compiles for the device of the call, which must hold the variables.
             with tf.device(variables[0].value.device):
                 result = gradients(block)
             return tf.nest.map_structure(lambda x: share * x, result)

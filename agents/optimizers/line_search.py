@@ -1,17 +1,18 @@
-"""Steps that are shortened until they keep what they promise."""
+"""Optimizers that shorten steps until these are good enough."""
 
 import tensorflow as tf
 
 from agents.optimizers import optimizer as optimizer_
+from agents.optimizers import replicas
 from agents.tools import bounds
 
 
 class LineSearch(optimizer_.Wrapper):
-    """Tries 1, 1/2, 1/4, ... of another optimizer's step until one is good enough.
+    """Optimizer that tries 1, 1/2, 1/4, ... of the step of another one.
 
-    That is: the loss falls by at least `accept_ratio` of what its gradient promises for
-    a step of that length, the KL divergence is at most `max_kl`, and both are finite.
-    If none is, the variables stay as they were, bit for bit.
+    It stops when the loss falls by at least `accept_ratio` of the decrease that the
+    gradient predicts for this length, the KL divergence is at most `max_kl`, and both
+    are finite. If no length succeeds, the variables stay unchanged.
     """
 
     def __init__(
@@ -21,13 +22,13 @@ class LineSearch(optimizer_.Wrapper):
         accept_ratio: float = 0.1,
         max_kl: float | None = None,
     ) -> None:
-        """Choose when to be content.
+        """Configure the acceptance of steps.
 
         Args:
-          optimizer: Proposes steps.
+          optimizer: Optimizer that proposes steps.
           max_iterations: Number of lengths to try.
           accept_ratio: Smallest ratio of the actual to the expected improvement.
-          max_kl: Largest divergence, in nats; none for that of the optimizer, if any.
+          max_kl: Largest divergence in nats; none for that of the optimizer, if any.
         """
         super().__init__(optimizer)
         self.max_kl = optimizer.max_kl if max_kl is None else max_kl
@@ -43,7 +44,7 @@ class LineSearch(optimizer_.Wrapper):
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items = functions.get("items")
-        gradients, loss, _ = optimizer_.gradient(loss_fn, variables, items)
+        gradients, loss, _ = replicas.gradient(loss_fn, variables, items)
         before = [tf.identity(variable.value) for variable in variables]
         metrics = self.optimizer.step(loss_fn, variables, **functions)
         changes = [x.value - y for x, y in zip(variables, before, strict=True)]
@@ -52,7 +53,7 @@ class LineSearch(optimizer_.Wrapper):
         )
 
         def attempt(fraction):
-            """How much better a part of the step is, and whether it is acceptable."""
+            """Take a fraction of the step; return its improvement and acceptance."""
             for variable, old, change in zip(variables, before, changes, strict=True):
                 variable.assign(old + fraction * change)
             improvement = loss - loss_fn(items)[0]

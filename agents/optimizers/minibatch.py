@@ -5,14 +5,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from agents.optimizers import items as items_
 from agents.optimizers import optimizer as optimizer_
 from agents.tools import bounds
 
 
 class Minibatch(optimizer_.Wrapper):
-    """Steps on every item once per epoch, in a new order each time.
+    """Optimizer that steps on every item once per epoch, in a new order each time.
 
-    Items whose `mask` is zero everywhere are padding, on which no step is made.
+    Items with a `mask` of zeros are padding; no step uses them.
     """
 
     def __init__(
@@ -21,13 +22,13 @@ class Minibatch(optimizer_.Wrapper):
         epochs: int = 1,
         size: int | None = None,
     ) -> None:
-        """Choose how often.
+        """Configure epochs and minibatches.
 
         Args:
-          optimizer: Makes the steps.
-          epochs: Times that every item is used.
-          size: Items per step (the last step of an epoch takes what remains), or none
-            for all at once.
+          optimizer: Optimizer that takes the steps.
+          epochs: Number of times that every item is used.
+          size: Items per step (the last step of an epoch takes the rest), or none for
+            all at once.
         """
         super().__init__(optimizer)
         self.needs = self.needs | {"items", "seed"}
@@ -36,7 +37,7 @@ class Minibatch(optimizer_.Wrapper):
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items = functions["items"]
-        count, size = optimizer_.size_of(items), self._size
+        count, size = items_.size_of(items), self._size
         if isinstance(count, int) and size is not None:
             size = min(size, count)
         valid = _valid(items)
@@ -49,10 +50,10 @@ class Minibatch(optimizer_.Wrapper):
             )
 
         def epoch(index):
-            inner = optimizer_.fold(functions, index)
+            inner = items_.fold(functions, index)
             if size is None:
                 return step(items, inner)
-            order = optimizer_.order(functions["seed"] + index, count, valid)
+            order = items_.order(functions["seed"] + index, count, valid)
             if (
                 valid is not None
             ):  # The last step is filled up with what does not count.
@@ -60,11 +61,11 @@ class Minibatch(optimizer_.Wrapper):
 
             def some(number, length):
                 indices = tf.slice(order, [number * size], [length])
-                chosen = optimizer_.take(items, indices)
+                chosen = items_.take(items, indices)
                 if valid is not None:
                     inside = tf.range(length) < used - number * size
                     chosen["mask"] = _where(inside, chosen["mask"])
-                return step(chosen, optimizer_.fold(inner, number))
+                return step(chosen, items_.fold(inner, number))
 
             if valid is not None:
                 return optimizer_.repeat(steps, lambda i: some(i, size))
@@ -75,7 +76,7 @@ class Minibatch(optimizer_.Wrapper):
 
 
 def _all(some: Callable, count: Any, size: int) -> optimizer_.Metrics:
-    """Sums of the metrics of `some(number, length)` over all items."""
+    """Sum the metrics of `some(number, length)` over all items."""
     if not isinstance(count, int):
         return optimizer_.repeat(
             -(-count // size), lambda i: some(i, tf.minimum(size, count - i * size))
@@ -88,8 +89,8 @@ def _all(some: Callable, count: Any, size: int) -> optimizer_.Metrics:
 
 
 def _valid(items: Any) -> tf.Tensor | None:
-    """Items that are not padding, bool `[M]`; none where shapes leave padding out."""
-    static = isinstance(optimizer_.size_of(items), int)
+    """Return the mask of items without padding, bool `[M]`, if shapes are static."""
+    static = isinstance(items_.size_of(items), int)
     if not (static and isinstance(items, dict) and "mask" in items):
         return None
     mask = items["mask"]
@@ -97,6 +98,6 @@ def _valid(items: Any) -> tf.Tensor | None:
 
 
 def _where(rows: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mask `[M, ...]`, zero outside of the rows, bool `[M]`."""
+    """Set a mask `[M, ...]` to zero outside of rows, bool `[M]`."""
     rows = tf.reshape(rows, [-1, *[1] * (mask.shape.rank - 1)])
     return tf.where(rows, mask, tf.zeros_like(mask))

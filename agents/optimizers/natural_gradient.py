@@ -6,16 +6,17 @@ import numpy as np
 import tensorflow as tf
 
 from agents.optimizers import conjugate_gradient, replicas
+from agents.optimizers import items as items_
 from agents.optimizers import optimizer as optimizer_
 from agents.tools import bounds
 
 
 class NaturalGradient(optimizer_.Optimizer):
-    """Steps along the natural gradient, as far as the KL divergence allows.
+    """Optimizer along the natural gradient, as far as the KL divergence allows.
 
     With gradient g and Fisher information F, the step is -sqrt(2 max_kl / xFx) x where
-    F x = g: the longest one whose divergence is `max_kl` to second order; Schulman et
-    al. (2015), "Trust Region Policy Optimization", appendix C. F is never formed: its
+    F x = g: the longest one with divergence `max_kl` to second order; Schulman et al.
+    (2015), "Trust Region Policy Optimization", appendix C. F is never formed: its
     products are derivatives of the KL divergence.
     """
 
@@ -30,13 +31,13 @@ class NaturalGradient(optimizer_.Optimizer):
         cg_tolerance: float = 1e-5,
         subsampling_fraction: float = 1.0,
     ) -> None:
-        """Choose the trust region.
+        """Configure the trust region.
 
         Args:
           max_kl: Divergence of a step, in nats.
-          cg_max_iterations: Fisher-vector products of the conjugate gradients.
+          cg_max_iterations: Largest number of Fisher-vector products.
           cg_damping: Multiple of the identity that is added to F.
-          cg_tolerance: Relative residual that is small enough.
+          cg_tolerance: Relative residual to stop at.
           subsampling_fraction: Random share of the items for the Fisher information.
         """
         super().__init__()
@@ -58,7 +59,7 @@ class NaturalGradient(optimizer_.Optimizer):
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items = functions.get("items")
-        gradients, _, metrics = optimizer_.gradient(loss_fn, variables, items)
+        gradients, _, metrics = replicas.gradient(loss_fn, variables, items)
         gradient = _flatten(gradients)
         if self._fraction < 1:
             items = self._subsample(items, functions["seed"])
@@ -80,17 +81,17 @@ class NaturalGradient(optimizer_.Optimizer):
         }
 
     def _subsample(self, items: Any, seed: tf.Tensor) -> Any:
-        count = optimizer_.size_of(items)
+        count = items_.size_of(items)
         if isinstance(count, int):
             size = max(int(self._fraction * count + 0.5), 1)
         else:
             size = tf.cast(self._fraction * tf.cast(count, tf.float32) + 0.5, tf.int32)
             size = tf.maximum(size, 1)
-        return optimizer_.take(items, optimizer_.order(seed, count)[:size])
+        return items_.take(items, items_.order(seed, count)[:size])
 
 
 def fisher_product(kl, variables: list, vector: tf.Tensor, items: Any) -> tf.Tensor:
-    """Product `[D]` of the Fisher information and a vector `[D]` of all variables.
+    """Compute the product `[D]` of Fisher information and a vector `[D]`.
 
     The Hessian of the divergence from the present model is the Fisher information;
     Pearlmutter (1994), "Fast Exact Multiplication by the Hessian".

@@ -1,31 +1,28 @@
-"""What all optimizers have in common."""
+"""Base of all optimizers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
-
-from agents.optimizers import replicas
 
 Metrics = dict[str, tf.Tensor]
 Loss = Callable[[Any], tuple[tf.Tensor, Metrics]]
 
 
 class Optimizer(tf.Module):
-    """Moves variables to make a loss smaller; Schaarschmidt et al. (2017), TensorForce.
+    """Rule that reduces a loss; Schaarschmidt et al. (2017), TensorForce.
 
         optimizer.build(variables)      # Once, before anything is traced or restored.
         metrics = optimizer.step(loss_fn, variables, items=items, kl=kl, seed=seed)
 
-    The loss is a function, so the optimizer decides where and how often it is
-    evaluated, all in the graph. Optimizers wrap optimizers: what is around changes how
-    often, on which items, or how far the one inside steps.
+    The loss is a function, so the optimizer decides where and how often to evaluate it
+    inside the graph. Optimizers wrap optimizers: the outer one changes how often, on
+    which items, or how far the inner one steps.
 
     Attributes:
       metric_names: Names of the scalars that `step` returns besides those of the loss.
-      needs: Names of the functions and data that `step` cannot do without.
-      max_kl: Divergence that a step aims at, in nats, if any.
+      needs: Names of the functions and data that `step` requires.
+      max_kl: Target divergence of a step in nats, if any.
     """
 
     metric_names: tuple[str, ...] = ()
@@ -33,26 +30,27 @@ class Optimizer(tf.Module):
     max_kl: float | None = None
 
     def build(self, variables: Any) -> None:
-        """Create what is remembered between steps on these variables."""
+        """Create state for steps on these variables."""
 
     def schedule(self, time: Any) -> None:
-        """Set what depends on `schedules.Time`, or on environment steps."""
+        """Set scheduled values for a `schedules.Time`, or for environment steps."""
 
     def step(self, loss_fn: Loss, variables: Any, **functions: Any) -> Metrics:
         """Move the variables once.
 
         Args:
           loss_fn: Maps items to the scalar mean loss over them, and metrics. With
-            several devices, over their valid steps, which `items["mask"]` tells.
+            several devices, the mean is over valid steps of `items["mask"]`.
           variables: List of Keras variables.
-          **functions: What optimizers may need besides:
-            `items`, what the functions are evaluated on: a structure of tensors
-            `[M, ...]`, or none;
-            `kl(items, local=False)`, mean KL divergence of the model from what it was
-            when the items were recorded or, if local, from what it is, held fixed (so
-            that its Hessian is the Fisher information);
-            `source`, the variables to be copied;
-            `seed`, int32 `[2]`, of all that is random.
+          **functions: Further inputs of optimizers:
+            `items`, arguments of the functions: a structure of tensors `[M, ...]`, or
+            none;
+            `kl(items, local=False)`, mean KL divergence of the model from that at the
+            time of the items or, if local, from the present one held constant (so that
+            its Hessian is the Fisher information);
+            `source`, the variables to copy;
+            `state`, variables that the loss changes, such as batch statistics;
+            `seed`, int32 `[2]`, of all random numbers.
 
         Returns:
           Scalar metrics: those of the loss, means over all steps, and `metric_names`.
@@ -61,7 +59,7 @@ class Optimizer(tf.Module):
 
 
 class Wrapper(Optimizer):
-    """An optimizer that changes the steps of another one."""
+    """Optimizer that changes the steps of another one."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         super().__init__()
@@ -77,30 +75,10 @@ class Wrapper(Optimizer):
         self.optimizer.schedule(time)
 
 
-def gradient(
-    loss_fn: Loss, variables: Sequence[keras.Variable], items: Any
-) -> tuple[list[tf.Tensor], tf.Tensor, Metrics]:
-    """Gradients of the loss on items, the loss, and its metrics.
-
-    Where variables have copies on several devices, each computes them for a part of the
-    items, and the means are those of all items.
-    """
-
-    def function(items):
-        values = [variable.value for variable in variables]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(values)
-            loss, metrics = loss_fn(items)
-        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
-        return gradients, loss, metrics
-
-    return replicas.mean(function, variables, items)
-
-
 def repeat(count: Any, function: Callable[[tf.Tensor], Metrics]) -> Metrics:
-    """Sums of the metrics of `function(index)`, called `count` times in a row.
+    """Call `function(index)` repeatedly, and return the sums of its metrics.
 
-    The function is traced once, though nothing is known of its metrics before.
+    The function is traced once, before the names of its metrics are known.
     """
     if tf.executing_eagerly():
         results = [function(tf.constant(index)) for index in range(int(count))]
@@ -123,39 +101,5 @@ def repeat(count: Any, function: Callable[[tf.Tensor], Metrics]) -> Metrics:
 
 
 def scale(metrics: Metrics, factor: Any) -> Metrics:
-    """All metrics times a factor."""
+    """Multiply all metrics by a factor."""
     return tf.nest.map_structure(lambda x: x * factor, metrics)
-
-
-def fold(functions: dict[str, Any], data: Any) -> dict[str, Any]:
-    """The same functions, with a seed that also depends on an integer."""
-    if "seed" not in functions:
-        return functions
-    seed = tf.random.experimental.stateless_fold_in(
-        functions["seed"], data, alg="philox"
-    )
-    return {**functions, "seed": seed}
-
-
-def order(seed: tf.Tensor, count: Any, first: tf.Tensor | None = None) -> tf.Tensor:
-    """Random permutation of `count` indices, the same with and without XLA.
-
-    Those where `first` is true, bool `[count]`, precede the others.
-    """
-    keys = tf.random.stateless_uniform(  # Floats would not be the same.
-        [count], seed, None, None, tf.int32, alg="philox"
-    )
-    if first is not None:
-        keys = tf.where(first, keys, tf.int32.max)
-    return tf.argsort(keys, stable=True)
-
-
-def size_of(items: Any) -> Any:
-    """Number of items, an integer where it is static."""
-    first = tf.nest.flatten(items)[0]
-    return first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
-
-
-def take(items: Any, indices: tf.Tensor) -> Any:
-    """Some of the items."""
-    return tf.nest.map_structure(lambda x: tf.gather(x, indices), items)

@@ -2,18 +2,19 @@
 
 from typing import Any
 
+from agents.optimizers import items as items_
 from agents.optimizers import optimizer as optimizer_
 
 
 class Plus(optimizer_.Optimizer):
-    """Steps on several losses, each with variables and an optimizer of its own.
+    """Optimizer of several losses, each with its own variables and optimizer.
 
-    `step` takes dicts of losses and of variables whose keys are the names of the parts.
-    A metric that another part had before is prefixed with the name of its part.
+    `step` takes dicts of losses and of variables by the names of the parts. A repeated
+    name of a metric gets the name of its part as prefix.
     """
 
     def __init__(self, **parts: optimizer_.Optimizer) -> None:
-        """Choose an optimizer for each part."""
+        """Set the optimizer of each part."""
         super().__init__()
         self._parts = parts
         names = {}
@@ -33,14 +34,14 @@ class Plus(optimizer_.Optimizer):
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         result = {}
         for index, (part, optimizer) in enumerate(self._parts.items()):
-            inner = optimizer_.fold(functions, index)
+            inner = items_.fold(functions, index)
             metrics = optimizer.step(loss_fn[part], variables[part], **inner)
             result = self._merge(result, part, metrics)
         return result
 
     @staticmethod
     def _merge(previous: dict, part: str, metrics: dict) -> dict[str, Any]:
-        """Metrics of one more part."""
+        """Add the metrics of one more part."""
         new = {
             f"{part}_{name}" if name in previous else name: value
             for name, value in metrics.items()

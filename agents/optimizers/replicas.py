@@ -1,4 +1,4 @@
-"""Functions of batches on several devices, each of which takes a part."""
+"""Functions of batches on several devices, each of which handles a part."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,15 +11,15 @@ import tensorflow as tf
 def mean(
     function: Callable[[Any], Any], variables: list[keras.Variable], items: Any
 ) -> Any:
-    """Mean of a function over parts of the items, one per copy of the variables.
+    """Compute a function on parts of the items, one per copy, and return the mean.
 
-    If the function is a mean over items `[M, ...]`, or the gradient of one, the result
-    is that of all items: parts may differ in size, and are weighted by their valid
-    steps, which `items["mask"]` tells, if there is one. Without items, all are equal.
+    For a function that is a mean over items `[M, ...]`, or the gradient of one, the
+    result is that over all items: parts may differ in size, and are weighted by their
+    valid steps in `items["mask"]`, if that exists. Without items, weights are equal.
 
     Args:
       function: Maps items to a structure of floating point tensors.
-      variables: Used by the function; of one device, or made in the scope of a
+      variables: Variables of the function, on one device, or from the scope of a
         `tf.distribute.MirroredStrategy`.
       items: Structure of tensors `[M, ...]`, or none.
     """
@@ -36,12 +36,12 @@ def mean(
             part = tf.nest.map_structure(lambda x: _part(x, number, count), items)
             share = tf.math.divide_no_nan(_valid(part), total)
 
-        def weigh(x):  # The mean over nothing is no number.
+        def weigh(x):  # The mean over nothing is NaN.
             return tf.math.multiply_no_nan(x, tf.cast(share, x.dtype))
 
         return tf.nest.map_structure(weigh, function(part))
 
-    # All-reduce would be a collective operation, which waits for all and fails for good.
+    # A collective all-reduce would wait for all devices, and fail for good.
     return tf.nest.map_structure(
         lambda x: tf.add_n(strategy.experimental_local_results(x)),
         strategy.run(replica),
@@ -49,25 +49,45 @@ def mean(
 
 
 def run(function: Callable[[], Any], variables: list[keras.Variable]) -> None:
-    """Call a function that changes variables, once for each of their copies."""
+    """Call a function that changes variables, once for each copy of them."""
     strategy = _strategy(variables)
     function() if strategy is None else strategy.run(function)
 
 
+def gradient(
+    loss_fn: Callable, variables: list[keras.Variable], items: Any
+) -> tuple[list[tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]:
+    """Compute the gradients of the loss on items, the loss, and its metrics.
+
+    If variables have copies on several devices, each copy handles a part of the items,
+    and the results are means over all items.
+    """
+
+    def function(items):
+        values = [variable.value for variable in variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values)
+            loss, metrics = loss_fn(items)
+        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
+        return gradients, loss, metrics
+
+    return mean(function, variables, items)
+
+
 def scope(variables: list[keras.Variable]) -> Any:
-    """Context in which new variables have as many copies."""
+    """Return a context in which new variables get the same number of copies."""
     strategy = _strategy(variables)
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
 def count(variables: list[keras.Variable]) -> int:
-    """Number of copies of the variables."""
+    """Return the number of copies of the variables."""
     strategy = _strategy(variables)
     return 1 if strategy is None else strategy.num_replicas_in_sync
 
 
 def _strategy(variables: list[keras.Variable]) -> tf.distribute.Strategy | None:
-    """What the variables were made under; none for one device, and within a replica."""
+    """Return the strategy of the variables; None on one device or inside a replica."""
     if not variables:
         return None
     if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
@@ -81,7 +101,7 @@ def _part(x: tf.Tensor, number: int, count: int) -> tf.Tensor:
 
 
 def _valid(items: Any) -> tf.Tensor:
-    """Number of valid steps, or of items, float."""
+    """Return the number of valid steps, or of items, as float."""
     if items is None:
         return tf.constant(1.0)
     if isinstance(items, dict) and "mask" in items:

@@ -1,44 +1,31 @@
 """Optimizers from nested configs."""
 
-import inspect
 import typing
 from collections.abc import Collection
 from typing import Any
 
-from agents.optimizers import (
-    clipped,
-    evolutionary,
-    gradient,
-    line_search,
-    minibatch,
-    multi_step,
-    natural_gradient,
-    plus,
-    synchronization,
-)
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import config
+from agents.tools import bounds, config
 
 TYPES = {
-    "clipped": clipped.Clipped,
-    "evolutionary": evolutionary.Evolutionary,
-    "gradient": gradient.Gradient,
-    "line_search": line_search.LineSearch,
-    "minibatch": minibatch.Minibatch,
-    "multi_step": multi_step.MultiStep,
-    "natural_gradient": natural_gradient.NaturalGradient,
-    "plus": plus.Plus,
-    "synchronization": synchronization.Synchronization,
+    "clipped": "agents.optimizers.clipped:Clipped",
+    "evolutionary": "agents.optimizers.evolutionary:Evolutionary",
+    "gradient": "agents.optimizers.gradient:Gradient",
+    "guarded": "agents.optimizers.guarded:Guarded",
+    "line_search": "agents.optimizers.line_search:LineSearch",
+    "minibatch": "agents.optimizers.minibatch:Minibatch",
+    "multi_step": "agents.optimizers.multi_step:MultiStep",
+    "natural_gradient": "agents.optimizers.natural_gradient:NaturalGradient",
+    "plus": "agents.optimizers.plus:Plus",
+    "synchronization": "agents.optimizers.synchronization:Synchronization",
 }
-"""Optimizers by the `type` of their config."""
-GRADIENTS = gradient.OPTIMIZERS
-"""Keras optimizers by their name in lower case, which is a `type` too."""
+"""Import paths of optimizers by the `type` of their config."""
 
 
 def create(
     spec: Any, path: str = "optimizer", provided: Collection[str] | None = None
 ) -> optimizer_.Optimizer:
-    """Optimizer from a config such as
+    """Create an optimizer from a config such as
 
         {type: line_search, optimizer: {type: natural_gradient, max_kl: 0.01}}
 
@@ -46,13 +33,13 @@ def create(
     options stand beside those of `Gradient`.
 
     Args:
-      spec: Mapping, name of a type, or optimizer, which is returned as it is.
+      spec: Mapping, name of a type, or optimizer, which is returned unchanged.
       path: Config key, for error messages.
-      provided: Names of the functions that `step` will be called with, if known.
+      provided: Names of the functions that `step` will get, if known.
 
     Raises:
-      ConfigError: for unknown types and options, for values of a wrong type, and for
-        an optimizer that needs a function which is not provided.
+      ConfigError: for unknown types and options, for values of a wrong type, and for an
+        optimizer that needs a function that is not provided.
     """
     optimizer = _create(spec, path)
     missing = sorted(
@@ -64,6 +51,35 @@ def create(
             f"not provided there; {_PROVIDERS[missing[0]]}."
         )
     return optimizer
+
+
+def rated(config: Any, name: str, rate: Any) -> Any:
+    """Return the optimizer that a field declares, with a learning rate if it takes one.
+
+    The field's default takes it in place of its own rate, other optimizers if they
+    declare none. Optimizers that step within a trust region have no rate.
+
+    Args:
+      config: Dataclass.
+      name: Field with a declaration as for `create`, which is returned unchanged if it
+        does not take the rate.
+      rate: Number or schedule; none changes nothing.
+    """
+    spec = getattr(config, name)
+    return spec if rate is None else _rated(spec, rate, bounds.default_of(config, name))
+
+
+def _rated(spec: Any, rate: Any, default: Any) -> Any:
+    """Return a declaration with a learning rate, or itself if it takes none."""
+    full = {"type": spec} if isinstance(spec, str) else spec
+    if not isinstance(full, dict) or "type" not in full:
+        return spec
+    if full["type"] not in TYPES or full["type"] in ("evolutionary", "gradient"):
+        named = "learning_rate" in full and spec != default
+        return spec if named else {**full, "learning_rate": rate}
+    given = full.get("optimizer")
+    inner = _rated(given, rate, given if spec == default else None)
+    return spec if inner is given else {**full, "optimizer": inner}
 
 
 _PROVIDERS = {
@@ -83,24 +99,20 @@ def _create(spec: Any, path: str) -> optimizer_.Optimizer:
             f"config key '{path}' must be a mapping with a 'type', got {spec!r}."
         )
     options = {key: value for key, value in spec.items() if key != "type"}
-    kind = str(spec["type"])
+    kind, arguments = str(spec["type"]), {}
     if kind in TYPES:
-        cls, hints = TYPES[kind], typing.get_type_hints(TYPES[kind].__init__)
-    elif kind in GRADIENTS:
-        cls, hints = (
-            gradient.Gradient,
-            typing.get_type_hints(gradient.Gradient.__init__),
-        )
-        hints = {**_keras_options(GRADIENTS[kind]), **hints}
-        del hints["optimizer"]
+        cls = config.imported(TYPES[kind])
+        hints = typing.get_type_hints(cls.__init__)
     else:
-        hint = config.did_you_mean(kind, [*TYPES, *GRADIENTS])
-        raise config.ConfigError(f"config key '{path}.type' is {kind!r}; {hint}")
+        cls = config.imported(TYPES["gradient"])
+        if kind not in cls.KERAS:
+            hint = config.did_you_mean(kind, [*TYPES, *cls.KERAS])
+            raise config.ConfigError(f"config key '{path}.type' is {kind!r}; {hint}")
+        hints, arguments = cls.options(kind), {"optimizer": kind}
     for key in ("return", "options"):
         hints.pop(key, None)
     if "parts" in hints:
         hints = dict.fromkeys(options, hints["parts"])
-    arguments = {"optimizer": kind} if kind in GRADIENTS else {}
     for key, value in options.items():
         if key not in hints:
             raise config.ConfigError(
@@ -111,21 +123,7 @@ def _create(spec: Any, path: str) -> optimizer_.Optimizer:
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:
-    """Value of an option, or the optimizer that it describes."""
+    """Convert the value of an option, or create the optimizer that it describes."""
     if hint is optimizer_.Optimizer:
         return _create(value, path)
     return config.convert(hint, value, path)
-
-
-def _keras_options(cls: type) -> dict[str, Any]:
-    """Options of a Keras optimizer, and their types, which their defaults tell."""
-    left_out = ("kwargs", "learning_rate", "name", "clipnorm")
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(cls).parameters.items()
-        if name not in left_out
-    }
-    return {
-        name: int | float | None if default is None else type(default)
-        for name, default in defaults.items()
-    }

@@ -1,4 +1,4 @@
-"""Variables that follow others."""
+"""Optimizers that copy variables."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from agents.tools import schedules
 
 
 class Synchronization(optimizer_.Optimizer):
-    """Moves variables towards those of a source, for target networks.
+    """Optimizer that moves variables towards those of a source, for target networks.
 
     At every `period`-th step, the new value is tau source + (1 - tau) old; Mnih et al.
-    (2015) have tau = 1 with a long period, Lillicrap et al. (2016) a small tau at every
-    step. The loss is not used.
+    (2015) use tau = 1 with a long period, Lillicrap et al. (2016) a small tau at every
+    step. The loss is ignored.
     """
 
     needs = frozenset({"source"})
 
     def __init__(self, period: int = 1, tau: schedules.Scalar = 1.0) -> None:
-        """Choose how often and how far."""
+        """Set the period and the fraction of the way."""
         super().__init__()
         if period < 1 or not all(0 < x <= 1 for x in schedules.ends(tau)):
             raise ValueError(

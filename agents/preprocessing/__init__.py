@@ -1,4 +1,4 @@
-"""What the network sees."""
+"""Preprocessing of observations before the network."""
 
 from agents import lazy
 

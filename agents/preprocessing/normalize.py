@@ -6,14 +6,14 @@ import tensorflow as tf
 
 
 class StreamingNormalize(tf.Module):
-    """Centers and scales float tensors by running statistics of their last dimensions.
+    """Normalizer of float tensors by running statistics of their last dimensions.
 
     Without centering, the scale is the root mean square instead of the deviation, so
     that constant values become ones.
 
-    Statistics are float64 and merged batch by batch, so they stay exact for large
-    means and many samples; Chan, Golub and LeVeque (1983). Until two samples are known
-    values are at most clipped. The statistics change in `update` only.
+    Statistics are float64 and merged batch by batch, so they stay exact for large means
+    and many samples; Chan, Golub and LeVeque (1983). Before the second sample, values
+    are at most clipped. Only `update` changes the statistics.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class StreamingNormalize(tf.Module):
 
     @property
     def std(self) -> tf.Tensor:
-        """What is divided by, float64 `shape`; ones before the second sample."""
+        """Divisor of values, float64 `shape`; ones before the second sample."""
         variance = self._squares / tf.maximum(self.count - 1.0, 1.0)
         if not self._center:
             variance += self.mean**2
         return tf.where(self.count > 1.0, tf.sqrt(variance + 1e-8), 1.0)
 
     def __call__(self, value: tf.Tensor) -> tf.Tensor:
-        """Normalized values `[..., *shape]`, float32."""
+        """Normalize values `[..., *shape]`, float32."""
         if self._center:
             mean = tf.where(self.count > 1.0, self.mean, 0.0)
             value -= tf.cast(mean, value.dtype)
@@ -53,7 +53,7 @@ class StreamingNormalize(tf.Module):
     def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
         """Merge samples `[..., *shape]` where the mask `[...]` is true."""
         valid = mask[(..., *[tf.newaxis] * self._rank)]
-        # Padding may have become anything, which times zero would not be zero.
+        # Padding may contain NaN, which times zero would not be zero.
         value = tf.where(valid, tf.cast(value, tf.float64), 0.0)
         weight = tf.cast(valid, tf.float64)
         axes = list(range(mask.shape.rank))

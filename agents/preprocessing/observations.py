@@ -1,4 +1,4 @@
-"""What the network sees of an observation: normalized numbers, raw images."""
+"""Normalization of observations: numbers are normalized, images stay raw."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from agents.tools import spaces
 
 
 class Observations(tf.Module):
-    """Normalizes the floating point leaves of observations; others pass unchanged.
+    """Normalizer of the floating point leaves of observations.
 
-    Integers stay integers (images uint8) until the network. Statistics change in
-    `update` only, so acting, evaluation and export see the same transformation. Action
-    masks, at the top of a Dict, pass unchanged too.
+    Integers stay integers (images uint8) until the network. Only `update` changes
+    statistics, so acting, evaluation and export share one transformation. Action masks,
+    at the top of a Dict, pass unchanged too.
     """
 
     def __init__(self, specs: Any, enabled: bool, clip: float | None = 5.0) -> None:
-        """Specs is a structure of `spaces.Spec`, clip in standard deviations."""
+        """Create it for a structure of `spaces.Spec`; clip in standard deviations."""
         super().__init__()
         leaves = [
             (path.partition("/")[0], spec)
@@ -34,7 +34,7 @@ class Observations(tf.Module):
         self.persistent = [x for x in self._normalizers if x is not None]
 
     def __call__(self, observation: Any) -> Any:
-        """Observations `[..., *shape]` as the network sees them."""
+        """Normalize observations `[..., *shape]`."""
         leaves = [
             normalizer(leaf) if normalizer else leaf
             for normalizer, leaf in zip(

@@ -1,4 +1,4 @@
-"""Algorithms whose observations are preprocessed, wherever they run."""
+"""Algorithms with preprocessed observations, for any kind of run."""
 
 from typing import Any
 
@@ -6,34 +6,32 @@ import gymnasium
 import tensorflow as tf
 
 from agents.preprocessing import stages
-from agents.tools import config, rows, spaces
+from agents.tools import algorithm, config, rows, spaces
 
 
 class Preprocessing(tf.Module):
-    """All stages of all parts of an observation, as one function.
+    """Function of all stages of all parts of an observation.
 
     Attributes:
-      space: Of what comes out.
-      learns: Whether some stage has statistics, which change in training.
-      kept: Variables that a checkpoint holds.
+      space: Space of the results.
+      learns: Whether a stage has statistics, which change in training.
+      kept: Variables for checkpoints.
     """
 
     def __init__(self, space: gymnasium.Space, declared: dict | list | tuple) -> None:
-        """Make the stages.
+        """Create the stages.
 
         Args:
-          space: Of what is observed.
+          space: Observation space.
           declared: List of stages, see `stages.create`, or for structured observations
-            a mapping of such lists, by the path of the part, `camera/left`.
+            a mapping from the paths of parts, `camera/left`, to lists.
 
         Raises:
-          ConfigError: if that is not possible.
+          ConfigError: if parts or stages are unknown or do not fit.
         """
         super().__init__()
         leaves = dict(
-            zip(
-                spaces.paths(spaces.spec(space)), spaces.leaf_spaces(space), strict=True
-            )
+            zip(spaces.paths(spaces.spec(space)), spaces.flatten(space), strict=True)
         )
         if not isinstance(declared, dict):
             declared = {"": declared}
@@ -52,14 +50,13 @@ class Preprocessing(tf.Module):
                 leaf = stages.result(chain[-1], leaf)
             self._stages.append(chain)
             results.append(leaf)
-        remaining = iter(results)
-        self.space = _rebuild(space, remaining)
+        self.space = spaces.unflatten(space, results)
         every = [stage for chain in self._stages for stage in chain]
         self.learns = any(stage.variables for stage in every)
         self.kept = [variable for stage in every for variable in stage.kept]
 
     def initial_state(self, size: int) -> list[list[Any]]:
-        """States of all stages at the beginning of `size` episodes."""
+        """Return the states of all stages at the beginning of `size` episodes."""
         return [[x.initial_state(size) for x in chain] for chain in self._stages]
 
     def __call__(
@@ -68,9 +65,9 @@ class Preprocessing(tf.Module):
         state: list[list[Any]],
         learn: tf.Tensor | None = None,
     ) -> tuple[Any, list[list[Any]]]:
-        """What the algorithm sees of observations `[K, ...]`, and the next state.
+        """Apply the stages to observations `[K, ...]`; return results and next state.
 
-        Afterwards, statistics learn from the rows where `learn`, bool `[K]`, is true.
+        Then statistics learn from the rows where `learn`, bool `[K]`, is true.
         """
         leaves, following = [], []
         parts = zip(tf.nest.flatten(observation), self._stages, state, strict=True)
@@ -89,11 +86,11 @@ class Preprocessing(tf.Module):
     def learn(self, fragments: dict[str, Any], mask: tf.Tensor) -> None:
         """Let statistics learn from the observations of fragments, in order of time.
 
-        They change as they would have in training, one step after the other.
+        They change as in training, one step after another.
 
         Args:
-          fragments: Structures `[F, T, ...]`, see `Algorithm.learn_from`.
-          mask: Steps that there are, bool `[F, T]`.
+          fragments: Structures `[F, T, ...]`, see `offline.update`.
+          mask: Valid steps, bool `[F, T]`.
         """
         if not self.learns:
             return
@@ -111,9 +108,9 @@ class Preprocessing(tf.Module):
         )
 
     def see(self, fragments: dict[str, Any]) -> dict[str, Any]:
-        """Fragments `[F, T, ...]` with observations as the algorithm sees them.
+        """Apply the stages to the observations of fragments `[F, T, ...]`.
 
-        All are seen by the present statistics.
+        All stages use their present statistics.
         """
         first = _first(fragments)
         initial = self.initial_state(tf.shape(first)[0])
@@ -136,19 +133,28 @@ class Preprocessing(tf.Module):
 
 
 def subclass(cls: type, declared: dict | list | tuple) -> type:
-    """Subclass of an algorithm that is told of preprocessed observations.
+    """Create a subclass of an algorithm that preprocesses its observations.
 
-    It is given what the environment shows, and keeps the state of the stages for every
-    row; all else, memory and network, only knows what comes out of the stages.
+    It gets observations of the environment, and stores the state of the stages for
+    every row; memory and network only see the results of the stages.
     """
-    members = {"declared": declared, "__doc__": cls.__doc__}
+    members = {
+        "declared": declared,
+        "performs": cls.perform is not algorithm.Algorithm.perform,
+        "decides": cls.decide is not algorithm.Algorithm.decide,
+        "__doc__": cls.__doc__,
+    }
     return type(cls.__name__, (_Preprocessed, cls), members)
 
 
 class _Preprocessed:
-    """What precedes an algorithm in the order of inheritance."""
+    """Mixin that preprocesses observations before the algorithm sees them."""
 
     declared: dict | list | tuple
+    performs: bool
+    """True if the algorithm defines `perform` itself."""
+    decides: bool
+    """True if it defines `decide` itself, which is otherwise made of `perform`."""
 
     def __init__(self, observation_space, action_space, num_agents, *args, **kwargs):
         self.preprocessing = Preprocessing(observation_space, self.declared)
@@ -166,30 +172,41 @@ class _Preprocessed:
         super().begin_episodes(agent_indices, training)
 
     def perform(self, agent_indices, observation, training=True):
+        if self.performs:
+            observation = self._see(agent_indices, observation, training)
+        return super().perform(agent_indices, observation, training)
+
+    def explore(self, agent_indices, observation):
+        seen = self._see(agent_indices, observation, training=True)
+        return super().explore(agent_indices, seen)
+
+    def _see(self, agent_indices, observation, training):
         state = rows.gather(self._stages_state, agent_indices)
         learn = tf.ones_like(agent_indices, tf.bool) if training else None
         seen, state = self.preprocessing(observation, state, learn)
         rows.write(self._stages_state, agent_indices, state)
         if training:
             rows.write(self._seen, agent_indices, seen)
-        return super().perform(agent_indices, seen, training)
+        return seen
 
     def experience(self, agent_indices, observation, *following):
         *following, next_observation = following
-        del observation  # What was seen of it is known.
+        del observation  # Its result is stored.
         state = rows.gather(self._stages_state, agent_indices)
         next_seen, _ = self.preprocessing(next_observation, state)
         seen = rows.gather(self._seen, agent_indices)
         super().experience(agent_indices, seen, *following, next_seen)
 
-    def learn_from(self, fragments, mask):
-        self.preprocessing.learn(fragments, mask)
-        super().learn_from(self.preprocessing.see(fragments), mask)
-
     def decide(self, observation, state, generator=None):
         stages, inner = state
         seen, stages = self.preprocessing(observation, stages)
-        action, inner = super().decide(seen, inner, generator)
+        if self.performs and (generator is None or not self.decides):
+            if generator is not None:
+                self.require_stochastic()
+            everyone = tf.range(tf.shape(tf.nest.flatten(seen)[0])[0])
+            action = super().perform(everyone, seen, training=False)
+        else:
+            action, inner = super().decide(seen, inner, generator)
         return action, (stages, inner)
 
     def initial_state(self, size):
@@ -199,6 +216,11 @@ class _Preprocessed:
         stages = rows.gather(self._stages_state, agent_indices)
         return stages, super().running_state(agent_indices)
 
+    def go_on(self, agent_indices, state):
+        stages, inner = state
+        rows.write(self._stages_state, agent_indices, stages)
+        super().go_on(agent_indices, inner)
+
     def acting(self):
         return [*super().acting(), *self.preprocessing.kept]
 
@@ -207,15 +229,5 @@ class _Preprocessed:
 
 
 def _first(fragments: dict[str, Any]) -> tf.Tensor:
-    """Steps that begin an episode or a fragment, bool `[F, T]`."""
+    """Return the steps that begin an episode or a fragment, bool `[F, T]`."""
     return rows.before(fragments["terminated"] | fragments["truncated"], True)
-
-
-def _rebuild(space: gymnasium.Space, leaves: Any) -> gymnasium.Space:
-    """Space of the same structure with other leaves."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        children = {key: _rebuild(space[key], leaves) for key in sorted(space.spaces)}
-        return gymnasium.spaces.Dict(children)
-    if isinstance(space, gymnasium.spaces.Tuple):
-        return gymnasium.spaces.Tuple([_rebuild(x, leaves) for x in space.spaces])
-    return next(leaves)

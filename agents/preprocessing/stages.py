@@ -1,4 +1,4 @@
-"""Stages that observations pass before the algorithm sees them, declared by name."""
+"""Preprocessing stages of observations, declared by name."""
 
 from typing import Any
 
@@ -10,48 +10,48 @@ from agents.preprocessing import normalize
 from agents.tools import bounds, config, errors, spaces
 
 SIDE, LENGTH = bounds.Bounds(1, 10_000), bounds.Bounds(1, 10_000)
-"""Pixels of a side of an image, and observations that a stage may remember."""
+"""Range of side lengths in pixels, and of the number of stacked observations."""
 
 
 class Stage(tf.Module):
-    """Maps one part of observations, `[K, ...]`, to what the next stage gets.
+    """Function from one part of observations, `[K, ...]`, to the next stage's input.
 
-    Subclasses override `__call__`, and the others if they remember earlier steps.
+    Subclasses override `__call__`, and the other methods if they have state.
     """
 
     def __init__(self, space: gymnasium.Space) -> None:
-        """`space` is what the stage is given."""
+        """Create a stage for inputs of a space."""
         super().__init__()
         self._spec = spaces.spec(space)
 
     def initial_state(self, size: int) -> Any:
-        """State at the beginning of `size` episodes, a structure of `[size, ...]`."""
+        """Return the state at the beginning of episodes, a structure `[size, ...]`."""
         return ()
 
     def __call__(self, value: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
-        """Result `[K, ...]`, and the next state."""
+        """Compute the result `[K, ...]`, and the next state."""
         raise NotImplementedError
 
     def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
-        """Learn from values `[K, ...]` of training where the mask `[K]` is true."""
+        """Learn from training values `[K, ...]` where the mask `[K]` is true."""
 
     @property
     def kept(self) -> list[Any]:
-        """Variables that a checkpoint holds."""
+        """Variables for checkpoints."""
         return list(self.variables)
 
 
 class ImageResize(Stage):
-    """Images `[H, W, C]` of another size, whose pixels are means of those they cover."""
+    """Resizing of images `[H, W, C]`, by averages of the covered pixels."""
 
     def __init__(self, space: gymnasium.Space, height: int, width: int) -> None:
-        """Size in pixels."""
+        """Set the new size in pixels."""
         super().__init__(space)
         bounds.require_options(SIDE, height=height, width=width)
         self._size = (height, width)
 
     def __call__(self, value, state):
-        """Of the same dtype."""
+        """Resize images; keep their dtype."""
         _, rows, columns, channels = _image(value).shape
         height, width = self._size
         vertical, horizontal = _cover(rows, height), _cover(columns, width)
@@ -60,17 +60,17 @@ class ImageResize(Stage):
         image = tf.matmul(horizontal, image)
         image = tf.reshape(image, [-1, height, width, channels])
         if value.dtype.is_integer:
-            # Halves go up, whatever the last bits are where an export computes it.
+            # Round halves up, robustly against the last bits of an export.
             image = tf.floor(image + 0.501)
         return tf.cast(image, value.dtype), state
 
 
 class Grayscale(Stage):
-    """Luminance `[H, W, 1]` of images `[H, W, 3]`."""
+    """Conversion of images `[H, W, 3]` to luminance `[H, W, 1]`."""
 
     def __call__(self, value, state):
-        """Of the same dtype; weights of Rec. 601."""
-        whole = value.dtype.is_integer  # Exact, so the same in exports.
+        """Compute luminance with the weights of Rec. 601; keep the dtype."""
+        whole = value.dtype.is_integer  # Exact, so equal in exports.
         weights = tf.constant([299, 587, 114], tf.int32 if whole else tf.float32)
         image = tf.cast(_image(value, 3), weights.dtype)
         gray = tf.reduce_sum(image * weights, -1, keepdims=True)
@@ -79,10 +79,10 @@ class Grayscale(Stage):
 
 
 class Center(Stage):
-    """Every observation minus its own mean; float32, bytes in units of 255."""
+    """Subtraction of each observation's mean; float32, bytes in units of 255."""
 
     def __call__(self, value, state):
-        """Mean zero."""
+        """Subtract the mean."""
         scaled = tf.cast(value, tf.float32)
         if value.dtype == tf.uint8:
             scaled /= 255.0
@@ -91,15 +91,15 @@ class Center(Stage):
 
 
 class Normalize(Stage):
-    """Mean zero and deviation one over all that was seen in training."""
+    """Normalization to mean zero and deviation one over all training data."""
 
     def __init__(self, space: gymnasium.Space, clip: float | None = 5.0) -> None:
-        """Bound of the results, in deviations."""
+        """Set the bound of the results, in deviations."""
         super().__init__(space)
         self._normalize = normalize.StreamingNormalize(self._spec.shape, clip=clip)
 
     def __call__(self, value, state):
-        """By the statistics before this step; float32."""
+        """Normalize by the statistics before this step; float32."""
         return self._normalize(tf.cast(value, tf.float32)), state
 
     def update(self, value, mask):
@@ -108,41 +108,41 @@ class Normalize(Stage):
 
 
 class Clip(Stage):
-    """Values between two bounds."""
+    """Clipping of values between two bounds."""
 
     def __init__(self, space: gymnasium.Space, low: float, high: float) -> None:
-        """Bounds."""
+        """Set the bounds."""
         super().__init__(space)
         if low >= high:
             raise ValueError(f"low must be less than high, got {low} and {high}.")
         self._bounds = low, high
 
     def __call__(self, value, state):
-        """Of the same dtype."""
+        """Clip values; keep their dtype."""
         low, high = (tf.cast(x, value.dtype) for x in self._bounds)
         return tf.clip_by_value(value, low, high), state
 
 
 class Sequence(Stage):
-    """The last observations of the episode, oldest first, along the last axis.
+    """Concatenation of the episode's last observations, oldest first, on the last axis.
 
-    An episode begins as if its first observation had always been seen; Mnih et al.
+    Before the beginning of an episode, its first observation repeats; Mnih et al.
     (2015), section "Preprocessing".
     """
 
     def __init__(self, space: gymnasium.Space, length: int) -> None:
-        """Number of observations."""
+        """Set the number of observations."""
         super().__init__(space)
         bounds.require_options(LENGTH, length=length)
         self._length, self._shape = length, self._spec.shape or (1,)
 
     def initial_state(self, size):
-        """Frames before the next one, and whether there were any."""
+        """Return empty previous frames, and whether there are any."""
         shape = [size, self._length - 1, *self._shape]
         return tf.zeros(shape, self._spec.dtype), tf.zeros([size], tf.bool)
 
     def __call__(self, value, state):
-        """Frames `[K, ..., F * length]`."""
+        """Append frames; return the last ones `[K, ..., F * length]`."""
         frames, known = state
         value = tf.reshape(value, [-1, 1, *self._shape])
         known = tf.reshape(known, [-1, *[1] * (value.shape.rank - 1)])
@@ -156,10 +156,10 @@ class Sequence(Stage):
 
 
 class OneHot(Stage):
-    """Integers as vectors with a single one, side by side."""
+    """Encoding of integers as one-hot vectors, side by side."""
 
     def __init__(self, space: gymnasium.Space) -> None:
-        """Raises ValueError unless the space is of integers with bounds."""
+        """Create the stage; raise ValueError unless the space has bounded integers."""
         super().__init__(space)
         if not np.issubdtype(self._spec.dtype, np.integer):
             raise ValueError(f"only integers can be one_hot, not {space}.")
@@ -169,47 +169,47 @@ class OneHot(Stage):
         self._low, self._count = [int(x) for x in low], [int(x) for x in count]
 
     def __call__(self, value, state):
-        """Float32 `[K, F]`."""
+        """Encode values as float32 `[K, F]`."""
         value = tf.cast(tf.reshape(value, [-1, len(self._low)]), tf.int64) - self._low
-        columns = tf.unstack(tf.cast(value, tf.int32), axis=1)  # As LiteRT wants it.
+        columns = tf.unstack(tf.cast(value, tf.int32), axis=1)  # Int32 for LiteRT.
         parts = zip(columns, self._count, strict=True)
         return tf.concat([tf.one_hot(x, n) for x, n in parts], -1), state
 
 
 class Flatten(Stage):
-    """Vectors `[F]`."""
+    """Flattening of values to vectors `[F]`."""
 
     def __call__(self, value, state):
-        """Of the same dtype."""
+        """Flatten values; keep their dtype."""
         return tf.reshape(value, [-1, int(np.prod(value.shape[1:]))]), state
 
 
 class Function(Stage):
-    """What a function, by its import path, makes of `[K, ...]`."""
+    """Application of a function, by its import path, to `[K, ...]`."""
 
     def __init__(self, space: gymnasium.Space, path: str) -> None:
         super().__init__(space)
         self._function = config.find(path)
 
     def __call__(self, value, state):
-        """Result of the function."""
+        """Apply the function."""
         return self._function(value), state
 
 
 class Custom(Stage):
-    """What an object of a user makes of `[K, ...]`."""
+    """Application of a user's object to `[K, ...]`."""
 
     def __init__(self, space: gymnasium.Space, made: Any) -> None:
         super().__init__(space)
         self._made = made
 
     def __call__(self, value, state):
-        """Result of the object."""
+        """Apply the object."""
         return self._made(value), state
 
     @property
     def kept(self):
-        """Those of the object, if it is a layer or module."""
+        """Variables of the object, if it is a layer or module."""
         return list(getattr(self._made, "variables", ()))
 
 
@@ -228,13 +228,13 @@ TYPES = {
 
 
 def create(declaration: Any, space: gymnasium.Space) -> Stage:
-    """Stage of a declaration: a name, or a mapping of arguments with a `type`.
+    """Create a stage from a name, or from a mapping of arguments with a `type`.
 
     Types are `TYPES`, or the import path `module:name` of a class, or of a function
-    that returns what is called with `[K, ...]`.
+    that returns a callable for `[K, ...]`.
 
     Raises:
-      ConfigError: for unknown types and arguments, and spaces that it does not take.
+      ConfigError: for unknown types and arguments, and unsuitable spaces.
     """
     options = config.declaration(declaration, "a preprocessing stage")
     kind = options.pop("type")
@@ -253,10 +253,10 @@ def create(declaration: Any, space: gymnasium.Space) -> Stage:
 
 
 def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
-    """Space of what a stage makes of values of a space.
+    """Return the space of a stage's results for inputs of a space.
 
     Raises:
-      ConfigError: if it cannot take them.
+      ConfigError: if the stage does not accept the inputs.
     """
     name = type(stage).__name__
     spec = spaces.spec(space)
@@ -274,7 +274,7 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
 
 
 def _cover(old: int, new: int) -> np.ndarray:
-    """Shares `[new, old]` of old pixels in new ones along one axis."""
+    """Return shares `[new, old]` of old pixels in new ones along one axis."""
     edges = np.linspace(0, old, new + 1)
     low, high = edges[:-1, None], edges[1:, None]
     pixel = np.arange(old)
@@ -283,7 +283,7 @@ def _cover(old: int, new: int) -> np.ndarray:
 
 
 def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:
-    """The value, if it is images."""
+    """Return the value, or raise ValueError unless it is a batch of images."""
     wrong = value.shape.rank != 4 or (channels and value.shape[-1] != channels)
     if wrong:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What you type: one command per file."""
+"""Commands, one per file."""
 
 from agents import lazy
 

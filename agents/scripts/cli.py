@@ -22,7 +22,7 @@ SUBCOMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Import the module of the subcommand, and no other, and run it.
+    """Import only the module of the subcommand, and run it.
 
     Returns:
       Exit code of the subcommand; 2 without a valid subcommand.
@@ -41,13 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in SUBCOMMANDS:
         print(_unknown(name), file=sys.stderr)
         return 2
-    if os.getcwd() not in sys.path:  # Configs may name modules that lie here.
+    if os.getcwd() not in sys.path:  # Configs may name modules there.
         sys.path.append(os.getcwd())
     return importlib.import_module(f"agents.scripts.{name}").main(rest)
 
 
 def _help() -> str:
-    """Text of `agents --help`."""
+    """Return the text of `agents --help`."""
     width = max(map(len, SUBCOMMANDS)) + 2
     lines = [f"  {name:<{width}}{text}" for name, text in SUBCOMMANDS.items()]
     return "\n".join(
@@ -62,7 +62,7 @@ def _help() -> str:
 
 
 def _unknown(name: str) -> str:
-    """One line about a subcommand that does not exist."""
+    """Return one line about an unknown subcommand."""
     nearest = difflib.get_close_matches(name[:100], SUBCOMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "see `agents --help`."
     return f"error: {errors.line(f'unknown subcommand {name!r}; {hint}')}"

@@ -1,4 +1,4 @@
-"""Conformance checks for environments, algorithms and components of your own."""
+"""Conformance checks for your own environments, algorithms and components."""
 
 from agents import lazy
 

@@ -1,4 +1,4 @@
-"""What every algorithm must do, whatever it learns."""
+"""Conformance checks that apply to every algorithm."""
 
 import collections
 import contextlib
@@ -12,14 +12,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.testing import conformance
+from agents.testing import conformance, mocks
 from agents.tools import (
+    actions,
     batch_env,
     calls,
     checkpoint,
-    checks,
+    errors,
     in_graph_batch_env,
-    mocks,
     simulation,
     spaces,
 )
@@ -53,9 +53,9 @@ SPACES = (
         ),
     ),
 )
-"""Pairs of observation and action space that algorithms are tried on."""
+"""Pairs of observation and action space to test algorithms on."""
 NUM_AGENTS = 7
-"""A number that no other dimension is likely to have."""
+"""Number of rows, which no other dimension is likely to equal."""
 MAX_LENGTH = 5
 FUNCTIONS = ("begin_episodes", "perform", "experience", "end_episodes")
 
@@ -70,24 +70,24 @@ def check_algorithm(
 ) -> None:
     """Check that an algorithm keeps the contract of `tools.algorithm.Algorithm`.
 
-    It acts in seven environments that show random numbers, whose episodes have one to
+    It acts in seven environments with random observations, whose episodes have one to
     five steps and terminate or are truncated. Make the config so small that the first
-    update comes soon, and switch XLA off (`jit=False`) if updates draw random floats: those
-    that XLA draws differ from those of eager execution.
+    update comes soon, and switch XLA off (`jit=False`) if updates draw random floats,
+    because XLA draws other floats than eager execution.
 
     Args:
       cls: Class of the algorithm, called with observation and action space, number of
         agents, length of the longest episodes, config, and seed.
-      config: Passed on as it is.
-      observation_space, action_space: What to try it on; by default those of `SPACES`
+      config: Config, passed on unchanged.
+      observation_space, action_space: Spaces to test on; by default those of `SPACES`
         that it does not refuse by `spaces.UnsupportedSpaceError`.
-      steps: Batch steps within which it must have learned something.
-      tolerance: Of numbers in graphs and in eager execution; absolute, and relative
-        to the largest number of an array.
+      steps: Batch steps within which trained variables must change.
+      tolerance: Tolerance between graphs and eager execution; absolute, and relative to
+        the largest number of an array.
 
     Raises:
-      ConformanceError: one line that names the broken rule, where, what was expected
-        and what came.
+      ConformanceError: one line with the broken rule, the place, and expected and
+        actual values.
     """
     supported = False
     given = (observation_space, action_space)
@@ -127,7 +127,7 @@ def _check(
     steps: int,
     tolerance: float,
 ) -> None:
-    """Check it on one pair of spaces."""
+    """Check an algorithm on one pair of spaces."""
     _check_perform(first, *pair, tolerance)
     _check_rows(create(0), create(0, num_agents=NUM_AGENTS + 1), pair[0])
     learner, envs = create(0), _environments(pair)
@@ -149,7 +149,7 @@ def _check_perform(
     action_space: gymnasium.Space,
     tolerance: float,
 ) -> None:
-    """Act by any number of rows, in a graph, with and without training."""
+    """Check acting by several sets of rows in a graph, with and without training."""
     everyone = list(range(NUM_AGENTS))
     observation = _samples(observation_space, 0, NUM_AGENTS)
     for training in (True, False):
@@ -177,7 +177,7 @@ def _perform(
     training: bool,
     counts: collections.Counter,
 ) -> Callable:
-    """Graph for any number of rows, whose traces are counted."""
+    """Create a graph for any number of rows that counts its traces."""
 
     def perform(agent_indices, observation):
         counts["perform"] += 1
@@ -197,7 +197,7 @@ def _require_actions(
     """Raise ConformanceError unless actions `[size, ...]` lie in the space."""
     conformance.require_fits(ACTIONS, where, space, size, action)
     leaves = spaces.flatten(tf.nest.map_structure(np.array, action))
-    for row, one in enumerate(checks.splitter(space)(leaves)):
+    for row, one in enumerate(actions.splitter(space)(leaves)):
         conformance.require(
             space.contains(one), ACTIONS, f"{where} [{row}]", space, one
         )
@@ -206,11 +206,11 @@ def _require_actions(
 def _check_rows(
     algorithm: Any, larger: Any, observation_space: gymnasium.Space
 ) -> None:
-    """Call all functions for two rows; it never trains.
+    """Check that calls for two rows leave the state of other rows unchanged.
 
-    What has one entry for each agent is known by an algorithm of one agent more.
+    Variables with one entry per agent are those that grow with one more agent.
     """
-    algorithm.train = lambda: None
+    algorithm.learning = False
     everyone, named = list(range(NUM_AGENTS)), [5, 2]
     sizes = {k: x.shape for k, x in _attributes(larger).items() if x.shape.rank}
     found = {
@@ -232,7 +232,7 @@ def _check_rows(
 def _step(
     algorithm: Any, observation_space: gymnasium.Space, rows: list[int], last: bool
 ) -> Iterator[str]:
-    """Make one step of rows; yields the name of each call after it was made."""
+    """Take one step of rows; yield the name of each call after it."""
     size, rows = len(rows), tf.constant(rows)
     observation, following = (_samples(observation_space, x, size) for x in (0, 1))
     action = _call(algorithm, "perform", rows, observation, True)
@@ -248,13 +248,13 @@ def _step(
 
 
 def _call(algorithm: Any, name: str, *arguments: Any) -> Any:
-    """Result of a function; AlgorithmError for any exception."""
+    """Call a function; raise AlgorithmError for any exception."""
     with calls.blame(type(algorithm), name):
         return getattr(algorithm, name)(*arguments)
 
 
 def _others(variables: dict[str, tf.Variable], rows: list[int]) -> dict[str, Any]:
-    """Values of variables `[N, ...]`, where those of some rows are zero."""
+    """Return the values of variables `[N, ...]`, with zeros for some rows."""
     values = {name: variable.numpy().copy() for name, variable in variables.items()}
     for value in values.values():
         value[rows] = 0
@@ -264,7 +264,7 @@ def _others(variables: dict[str, tf.Variable], rows: list[int]) -> dict[str, Any
 def _learn(
     algorithm: Any, envs: in_graph_batch_env.InGraphBatchEnv, steps: int
 ) -> tuple[dict[str, Any], int]:
-    """Train until something was learned; returns what happened, and batch steps."""
+    """Train until trained variables change; return results and batch steps."""
     before = _values(algorithm, trainable=True)
     conformance.require(before, LEARNS, "persistent()", "trainable variables", "none")
     parts, length = [], 0
@@ -286,7 +286,7 @@ def _simulate(
     steps: int,
     training: bool = True,
 ) -> dict[str, Any]:
-    """What happens from the same beginning."""
+    """Simulate from equal initial conditions; return results and metrics."""
     envs.discontinue(np.arange(NUM_AGENTS))
     algorithm.metrics.reset()
     results = simulation.simulate(envs, algorithm, steps, training)
@@ -297,7 +297,7 @@ def _simulate(
 def _environments(
     pair: list[gymnasium.Space],
 ) -> in_graph_batch_env.InGraphBatchEnv:
-    """Batch of mock environments."""
+    """Create a batch of mock environments."""
     rows = [mocks.RandomEnvironment(*pair, MAX_LENGTH) for _ in range(NUM_AGENTS)]
     envs = in_graph_batch_env.InGraphBatchEnv(batch_env.BatchEnv(rows, blocking=True))
     envs.discontinue(np.arange(NUM_AGENTS))
@@ -311,16 +311,16 @@ def _check_graph(
     expected: Any,
     tolerance: float,
 ) -> None:
-    """Train in the graph, then count what is traced when it goes on."""
+    """Check training in the graph, and count the traces of later calls."""
     counts = collections.Counter()
     for name in FUNCTIONS:
         setattr(algorithm, name, _counted(getattr(algorithm, name), name, counts))
     try:
         got = _simulate(algorithm, envs, steps), _values(algorithm)
     except ValueError as error:
-        line = conformance.first_line(error)
+        line = errors.reason(error)
         conformance.fail(ONE_TRACE, "simulate", "a graph", line)
-    traces = counts["experience"]  # Twice, if the first graph makes variables.
+    traces = counts["experience"]  # Two if the first graph creates variables.
     conformance.require(traces == 1, ONE_TRACE, "simulate", "1 trace", traces)
     conformance.require_same(GRAPH, f"{steps} steps", expected, got, tolerance)
     _simulate(algorithm, envs, 1, training=False)
@@ -345,7 +345,7 @@ def _check_checkpoint(
     envs: in_graph_batch_env.InGraphBatchEnv,
     steps: int,
 ) -> None:
-    """Save one, restore another, and let both evaluate and train."""
+    """Check that a restored algorithm evaluates and trains like the saved one."""
     saved = _values(algorithm)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = checkpoint.Checkpoints(folder)
@@ -353,7 +353,7 @@ def _check_checkpoint(
             checkpoints.save(0, algorithm.persistent(), {})
             checkpoints.restore(restored.persistent())
         except ValueError as error:
-            line = conformance.first_line(error)
+            line = errors.reason(error)
             conformance.fail(CHECKPOINT, "persistent()", "what fits itself", line)
     conformance.require_same(CHECKPOINT, "persistent()", saved, _values(restored))
     both, evaluations, trainings = (algorithm, restored), [], []
@@ -365,7 +365,7 @@ def _check_checkpoint(
         conformance.require_same(FROZEN, "evaluation", before, _values(each))
     conformance.require_same(RESUMED, "evaluation", *evaluations)
     for each in both:
-        # What memories hold besides valid data is not compared, only what it leads to.
+        # Memories are only compared by their effects, because of invalid data.
         results, values = _simulate(each, envs, steps), _values(each, memory=False)
         trainings.append((results, values))
     conformance.require_same(RESUMED, f"{steps} steps of training", *trainings)
@@ -373,7 +373,7 @@ def _check_checkpoint(
 
 @contextlib.contextmanager
 def _eagerly() -> Iterator[None]:
-    """No graphs here, which saves their traces."""
+    """Run functions eagerly in the context, which saves traces."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
@@ -385,7 +385,7 @@ def _eagerly() -> Iterator[None]:
 def _values(
     algorithm: Any, trainable: bool = False, memory: bool = True
 ) -> dict[str, np.ndarray]:
-    """Copies of what is persistent, or only of what is trained, or of all but memory."""
+    """Copy persistent variables, all or trainable ones, with or without memory."""
     tree = dict(algorithm.persistent())
     if not memory:
         tree.pop(checkpoint.MEMORY, None)
@@ -395,7 +395,7 @@ def _values(
 
 
 def _variables(node: Any, path: str = "") -> dict[str, Any]:
-    """Variables of nested structures of trackable objects, by path."""
+    """Return variables of nested structures of trackable objects, by path."""
     if isinstance(node, keras.layers.Layer):
         node = node.variables
     if isinstance(node, keras.Variable):
@@ -417,14 +417,14 @@ def _variables(node: Any, path: str = "") -> dict[str, Any]:
 
 
 def _attributes(trackable: Any) -> dict[str, tf.Variable]:
-    """Variables of an object by the shortest paths of attributes that lead to them."""
+    """Return variables of an object by their shortest paths of attributes."""
     view, known, found = tf.train.TrackableView(trackable), {}, {}
     waiting = collections.deque([("", trackable)])
     while waiting:
         path, node = waiting.popleft()
         if id(node) in known:
             continue
-        known[id(node)] = node  # Kept, or another one may get its id.
+        known[id(node)] = node  # Keep it, so that its id stays unique.
         if isinstance(node, tf.Variable):
             found[path] = node
             continue
@@ -434,7 +434,7 @@ def _attributes(trackable: Any) -> dict[str, tf.Variable]:
 
 
 def _samples(space: gymnasium.Space, seed: int, size: int) -> Any:
-    """Random elements, tensors `[size, ...]`."""
+    """Draw random elements, tensors `[size, ...]`."""
     return spaces.transform(tf.constant, conformance.samples(space, seed, size))
 
 

@@ -1,4 +1,4 @@
-"""What every component must do: in graphs, for any size, and with checkpoints."""
+"""Conformance checks of components: in graphs, for any size, with checkpoints."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.testing import conformance
-from agents.tools import checkpoint, spaces
+from agents.tools import checkpoint, errors, spaces
 
 UNKNOWN_SIZES = "Methods can be traced for batch and time of unknown size"
 ONE_TRACE = "Methods are traced once"
@@ -23,8 +23,8 @@ class Time(NamedTuple):
     """Argument `[B, T, ...]`: elements of a space at T steps.
 
     Attributes:
-      space: Of one element.
-      length: T, if the method must know it to be traced.
+      space: Space of one element.
+      length: T, if the method must know it for tracing.
     """
 
     space: gymnasium.Space
@@ -38,19 +38,21 @@ class Rows(NamedTuple):
 
 
 class Call:
-    """How a method is called.
+    """Arguments of a method's call.
 
     Args:
-      *arguments: A space stands for a batch of its elements, `[B, ...]`; `Time` and
-        `Rows` are described above. Mappings, lists and tuples of these stand for
-        structures. Everything else is passed as it is, for example a random generator.
-      leading: Leading dimensions that all results share with the arguments: 0 for
-        none, 1 for `[B]`, 2 for `[B, T]`; by default all that the arguments have.
+      *arguments: A space stands for a batch of its elements, `[B, ...]`; see `Time` and
+        `Rows` for others. Mappings, lists and tuples of these stand for structures. Any
+        other argument is passed on unchanged, for example a random generator.
+      leading: Number of leading dimensions that all results share with the arguments: 0
+        for none, 1 for `[B]`, 2 for `[B, T]`; by default all of the arguments.
     """
 
     def __init__(self, *arguments: Any, leading: int | None = None) -> None:
         self.arguments = arguments
-        self.sampled = [x for x in _flatten(arguments) if _is_sampled(x)]
+        self.sampled = [
+            x for x in spaces.flatten(arguments, _children) if _is_sampled(x)
+        ]
         if leading is None:
             timed = any(isinstance(x, Time) for x in self.sampled)
             leading = 2 if timed else min(len(self.sampled), 1)
@@ -64,24 +66,24 @@ def check_component(
     lengths: Sequence[int] = (1, 5),
     tolerance: float = 1e-5,
 ) -> None:
-    """Check a part of an agent from nothing but the spaces of its arguments.
+    """Check a component of an agent, given the spaces of its arguments.
 
     Its methods are called with random arguments of several sizes, once for each size
-    and once at last, in the given order, plainly and as a graph for unknown sizes.
-    What they return and what they change must be the same. Then the component is saved,
-    perturbed and restored.
+    and once more at the end, in the given order, both directly and as a graph for
+    unknown sizes. Both ways must return and change the same. Then the component is
+    saved, perturbed and restored.
 
     Args:
-      component: A `tf.Module`, or a Keras layer that is built, or anything whose
-        methods use no variables, for example a module of functions.
-      calls: How to call its methods, by name; `__call__` is one.
-      sizes: Of batches, `B`; arguments that are rows limit it.
-      lengths: Of sequences, `T`, which take turns.
-      tolerance: Of floats; absolute, and relative to the largest number of an array.
+      component: A `tf.Module`, or a built Keras layer, or any object whose methods use
+        no variables, for example a module of functions.
+      calls: Calls by the names of methods, which may include `__call__`.
+      sizes: Batch sizes `B`; arguments of type `Rows` limit them.
+      lengths: Lengths `T` of sequences, used in turn.
+      tolerance: Tolerance of floats; absolute, and relative to an array's largest.
 
     Raises:
-      ConformanceError: one line that names the broken rule, where, what was expected
-        and what came.
+      ConformanceError: one line with the broken rule, the place, and expected and
+        actual values.
     """
     methods = [_Method(component, name, call) for name, call in calls.items()]
     variables = _unique(x for method in methods for x in method.variables())
@@ -97,7 +99,7 @@ def check_component(
 
 
 class _Method:
-    """A method with the arguments of its call."""
+    """Method with the arguments of its call."""
 
     def __init__(self, component: Any, name: str, call: Call) -> None:
         self.name, self.traces = name, 0
@@ -113,21 +115,23 @@ class _Method:
     def __call__(self, values: Sequence[Any]) -> Any:
         iterator = iter(values)
         return self._method(
-            *_transform(
-                lambda x: next(iterator) if _is_sampled(x) else x, self._call.arguments
+            *spaces.transform(
+                lambda x: next(iterator) if _is_sampled(x) else x,
+                self._call.arguments,
+                _children,
             )
         )
 
     def variables(self) -> list[tf.Variable]:
-        """All that the graph uses, whoever owns them."""
+        """Return all variables of the graph, including those of other objects."""
         try:
             return list(self.graph.get_concrete_function().graph.variables)
         except Exception as error:
-            line = conformance.first_line(error)
+            line = errors.reason(error)
             conformance.fail(UNKNOWN_SIZES, self.name, "a graph", line)
 
     def draw(self, seed: int, size: int, length: int) -> list[Any]:
-        """Random values of the arguments that are sampled."""
+        """Draw random values of the sampled arguments."""
         counts = [x.count for x in self._call.sampled if isinstance(x, Rows)]
         size = min([size, *counts])
         return [
@@ -136,9 +140,13 @@ class _Method:
         ]
 
     def constants(self) -> list[Any]:
-        """Arguments with variables, which belong to the state."""
+        """Return arguments with variables, which belong to the state."""
         kinds = tf.Module | tf.random.Generator | tf.Variable
-        return [x for x in _flatten(self._call.arguments) if isinstance(x, kinds)]
+        return [
+            x
+            for x in spaces.flatten(self._call.arguments, _children)
+            if isinstance(x, kinds)
+        ]
 
     def require_leading(self, values: list[Any], result: Any) -> None:
         """Raise ConformanceError unless results have the dimensions of arguments."""
@@ -156,7 +164,7 @@ class _Method:
 def _check_graph(
     method: _Method, values: list[Any], variables: list[tf.Variable], tolerance: float
 ) -> None:
-    """Compare what a method does with what its graph does to the same state."""
+    """Check that a method and its graph have equal effects on equal state."""
     before = _values(variables)
     results = []
     for function in (method, lambda x: method.graph(*x)):
@@ -177,7 +185,7 @@ def _check_checkpoint(
     size: int,
     length: int,
 ) -> None:
-    """Save, go on, change everything, restore, and go on in the same way."""
+    """Check that a component behaves equally after saving and restoring it."""
     draws = [method.draw(len(methods) + 9, size, length) for method in methods]
     constants = [x for method in methods for x in method.constants()]
     saved = {"component": component, "arguments": dict(enumerate(constants))}
@@ -197,23 +205,23 @@ def _check_checkpoint(
 
 
 def _require_works(component: Any, function: Callable, *args: Any) -> None:
-    """Save or restore, and raise ConformanceError if that is not possible."""
+    """Save or restore; raise ConformanceError if that fails."""
     try:
         function(*args)
     except ValueError as error:
-        name, line = type(component).__name__, conformance.first_line(error)
+        name, line = type(component).__name__, errors.reason(error)
         conformance.fail(CHECKPOINT, name, "a checkpoint", line)
 
 
 def _perturbed(variable: tf.Variable) -> tf.Tensor:
-    """Another value."""
+    """Return a different value."""
     if variable.dtype == tf.bool:
         return ~variable
     return variable + tf.ones([], variable.dtype)
 
 
 def _draw(argument: Any, seed: int, size: int, length: int) -> Any:
-    """Structure of tensors of an argument that is sampled."""
+    """Draw the structure of tensors for a sampled argument."""
     if isinstance(argument, Rows):
         rows = np.random.default_rng(seed).permutation(argument.count)
         return tf.constant(rows[:size], tf.int32)
@@ -226,7 +234,7 @@ def _draw(argument: Any, seed: int, size: int, length: int) -> Any:
 
 
 def _signature(argument: Any) -> Any:
-    """Structure of `tf.TensorSpec` of an argument that is sampled."""
+    """Return the structure of `tf.TensorSpec` for a sampled argument."""
     if isinstance(argument, Rows):
         return tf.TensorSpec([None], tf.int32)
     space, leading = argument, [None]
@@ -241,22 +249,9 @@ def _is_sampled(argument: Any) -> bool:
     return isinstance(argument, gymnasium.Space | Time | Rows)
 
 
-def _transform(function: Callable, argument: Any) -> Any:
-    """Apply a function to what is no mapping, list or tuple."""
-    if _is_sampled(argument):
-        return function(argument)
-    if isinstance(argument, Mapping):
-        return {key: _transform(function, x) for key, x in argument.items()}
-    if type(argument) in (list, tuple):
-        return type(argument)(_transform(function, x) for x in argument)
-    return function(argument)
-
-
-def _flatten(argument: Any) -> list[Any]:
-    """What `_transform` applies a function to, in its order."""
-    found = []
-    _transform(found.append, argument)
-    return found
+def _children(node: Any) -> list[tuple[Any, Any]] | None:
+    """Return keys and children of mappings, lists and tuples of arguments."""
+    return None if _is_sampled(node) else conformance.children(node)
 
 
 def _unique(variables: Iterable[tf.Variable]) -> list[tf.Variable]:
@@ -264,7 +259,7 @@ def _unique(variables: Iterable[tf.Variable]) -> list[tf.Variable]:
 
 
 def _values(variables: list[tf.Variable]) -> dict[str, np.ndarray]:
-    """Copies of the values of variables by number and name."""
+    """Copy the values of variables, by number and name."""
     return {f"{i} {x.name}": x.numpy().copy() for i, x in enumerate(variables)}
 
 

@@ -1,17 +1,17 @@
-"""Rules, and the one line that says which of them is broken."""
+"""Rules of conformance, with one-line errors."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
 
-from agents.tools import spaces
+from agents.tools import errors, spaces
 
 
-class ConformanceError(AssertionError):
-    """A rule that is broken: which one, where, what was expected, what came."""
+class ConformanceError(errors.Failure, AssertionError):
+    """Broken rule, with its place, and expected and actual values."""
 
 
 def require(holds: Any, rule: str, where: str, expected: Any, got: Any) -> None:
@@ -26,14 +26,8 @@ def fail(rule: str, where: str, expected: Any, got: Any) -> NoReturn:
 
 
 def line(rule: str, where: str, expected: Any, got: Any) -> str:
-    """What a ConformanceError says."""
+    """Return the text of a ConformanceError."""
     return " ".join(f"{rule}; {where}: expected {expected}, got {got}.".split())
-
-
-def first_line(error: Exception) -> str:
-    """What an exception says, in short."""
-    line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {line}"
 
 
 def require_raises(
@@ -45,22 +39,22 @@ def require_raises(
     except error:
         return
     except Exception as other:
-        fail(rule, where, error.__name__, first_line(other))
+        fail(rule, where, error.__name__, errors.reason(other))
     fail(rule, where, error.__name__, "no error")
 
 
 def require_fits(
     rule: str, where: str, space: gymnasium.Space, size: int, value: Any
 ) -> None:
-    """Raise ConformanceError unless a value holds `size` elements of a space.
+    """Raise ConformanceError unless a value contains `size` elements of a space.
 
     Structure, shapes `[size, ...]` and dtypes are those of `spaces.spec`, numbers are
-    finite, and choices exist. Bounds of floats are not looked at.
+    finite, and choices exist. Bounds of floats are not checked.
     """
     expected = spaces.transform(lambda x: x.zeros(size), spaces.spec(space))
     require_same_types(rule, where, expected, value)
     for (name, leaf), part in zip(
-        leaves(value).items(), spaces.leaf_spaces(space), strict=True
+        leaves(value).items(), spaces.flatten(space), strict=True
     ):
         place = _join(where, name)
         finite = np.isfinite(leaf)
@@ -74,9 +68,9 @@ def require_fits(
 def require_same(
     rule: str, where: str, expected: Any, got: Any, tolerance: float = 0.0
 ) -> None:
-    """Raise ConformanceError unless two structures of arrays are the same.
+    """Raise ConformanceError unless two structures of arrays are equal.
 
-    The tolerance is for floats: absolute, and relative to the largest of an array.
+    The tolerance applies to floats: absolute, and relative to an array's largest.
     """
     require_same_types(rule, where, expected, got)
     got = leaves(got)
@@ -89,7 +83,7 @@ def require_same(
 
 
 def require_same_types(rule: str, where: str, expected: Any, got: Any) -> None:
-    """Raise ConformanceError unless structures, shapes and dtypes are the same."""
+    """Raise ConformanceError unless structures, shapes and dtypes are equal."""
     expected, got = leaves(expected), leaves(got)
     require(expected.keys() == got.keys(), rule, where, _names(expected), _names(got))
     for name in expected:
@@ -100,7 +94,7 @@ def require_same_types(rule: str, where: str, expected: Any, got: Any) -> None:
 
 
 def same(expected: Any, got: Any) -> bool:
-    """Whether two structures of arrays are the same."""
+    """Return whether two structures of arrays are equal."""
     try:
         require_same("", "", expected, got)
     except ConformanceError:
@@ -108,30 +102,22 @@ def same(expected: Any, got: Any) -> bool:
     return True
 
 
-def leaves(structure: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """Arrays of nested mappings and sequences by path; None holds nothing."""
-    if structure is None:
-        return {}
-    if isinstance(structure, Mapping):
-        items = sorted(structure.items())
-    elif isinstance(structure, list | tuple):
-        items = enumerate(structure)
-    else:
-        return {prefix: np.asarray(structure)}
-    return {
-        path: leaf
-        for key, child in items
-        for path, leaf in leaves(
-            child, f"{prefix}/{key}" if prefix else f"{key}"
-        ).items()
-    }
+def leaves(structure: Any) -> dict[str, np.ndarray]:
+    """Return arrays of nested mappings and sequences by path, without None."""
+    found = spaces.by_keys(structure, children).items()
+    return {spaces.path(x): np.asarray(leaf) for x, leaf in found if leaf is not None}
+
+
+def children(node: Any) -> list[tuple[Any, Any]] | None:
+    """Return keys and children as in `spaces.children`, also for lists."""
+    return list(enumerate(node)) if isinstance(node, list) else spaces.children(node)
 
 
 def samples(space: gymnasium.Space, seed: int, *leading: int) -> Any:
-    """Random elements of a space, a structure of arrays `[*leading, ...]`."""
+    """Draw random elements of a space, a structure of arrays `[*leading, ...]`."""
     space = copy.deepcopy(space)
-    for index, leaf in enumerate(spaces.leaf_spaces(space)):
-        leaf.seed(seed + 1000 * index)  # That of whole structures takes long.
+    for index, leaf in enumerate(spaces.flatten(space)):
+        leaf.seed(seed + 1000 * index)  # Seeding whole structures is slow.
     specs = spaces.flatten(spaces.spec(space))
     drawn = [spaces.flatten(space.sample()) for _ in range(int(np.prod(leading)))]
     columns = zip(*drawn, strict=True) if drawn else [[] for _ in specs]
@@ -143,7 +129,7 @@ def samples(space: gymnasium.Space, seed: int, *leading: int) -> Any:
 
 
 def _equal(left: np.ndarray, right: np.ndarray, tolerance: float) -> np.ndarray:
-    """Which elements are equal, bool of their shape; NaN is equal to NaN."""
+    """Compare elements, bool of their shape; NaN is equal to NaN."""
     if not np.issubdtype(left.dtype, np.floating):
         return np.asarray(left == right)
     equal = np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
@@ -156,7 +142,7 @@ def _equal(left: np.ndarray, right: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def _choices(space: gymnasium.Space) -> tuple[Any, Any] | None:
-    """First and last choice of a space without floats, or None."""
+    """Return first and last choice of a space without floats, or None."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return space.start, space.start + space.n - 1
     if isinstance(space, gymnasium.spaces.MultiDiscrete):

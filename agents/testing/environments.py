@@ -1,4 +1,4 @@
-"""What every batch of environments must do, whatever it is that steps them."""
+"""Conformance checks that apply to every batch of environments."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,7 +8,13 @@ import gymnasium
 import numpy as np
 
 from agents.testing import conformance
-from agents.tools import batch_env, checks, spaces
+from agents.tools import (
+    actions,
+    checks,
+    errors,
+    spaces,
+    transitions,
+)
 
 SHAPES = "Results have the shapes and dtypes of the spaces"
 REFUSED = "What is not allowed is refused"
@@ -33,19 +39,19 @@ def check_batch_env(
 ) -> None:
     """Check that a batch of environments keeps the contract of `batch_env.Backend`.
 
-    It acts at random, whatever action masks say. Three batches live at the same time.
+    The actions are random and ignore masks. Three batches exist at the same time.
 
     Args:
-      factory: Makes a batch of three rows or more, whose episodes last fewer than
-        `steps` steps when it is acted at random.
-      reference: Makes one of the environments alone, which rows must equal, exactly.
-      seeded: Whether episodes begin differently and depend on nothing but their seed
-        and the actions. If not, they may also depend on what the batch did before.
+      factory: Creates a batch of at least three rows, whose episodes last fewer than
+        `steps` steps with random actions.
+      reference: Creates a single environment, which rows must equal exactly.
+      seeded: Whether episodes begin differently and depend only on their seed and the
+        actions. If not, they may also depend on the batch's past.
       steps: Length of the comparisons, in batch steps.
 
     Raises:
-      ConformanceError: one line that names the broken rule, where, what was expected
-        and what came.
+      ConformanceError: one line with the broken rule, the place, and expected and
+        actual values.
     """
     with contextlib.ExitStack() as stack:
         batches = [stack.enter_context(_created(factory)) for _ in range(3)]
@@ -66,7 +72,7 @@ def check_batch_env(
 
 @contextlib.contextmanager
 def _created(factory: Callable[[], Any]) -> Iterator[Any]:
-    """A batch that is closed at last, and closed again."""
+    """Yield a batch; close it twice at the end."""
     batch = factory()
     try:
         yield batch
@@ -75,12 +81,12 @@ def _created(factory: Callable[[], Any]) -> Iterator[Any]:
     try:
         batch.close()
     except Exception as error:
-        line = conformance.first_line(error)
+        line = errors.reason(error)
         conformance.fail(CLOSE, "second close", "no error", line)
 
 
 def _seeds(size: int) -> np.ndarray:
-    """Different ones, the largest and the smallest among them."""
+    """Return distinct seeds, including the largest and the smallest."""
     seeds = np.arange(size) + 3
     seeds[1], seeds[-1] = 2**32 - 1, 0
     return seeds
@@ -96,24 +102,24 @@ def _data(where: str) -> Iterator[None]:
 
 
 class _Run:
-    """Steps a batch by actions that are the same for all runs of these spaces."""
+    """Run of a batch with actions that are equal for all runs of these spaces."""
 
     def __init__(self, batch: Any, seed: int = 0) -> None:
         self.batch, self.kept = batch, []
         self._seed = seed
 
     def play(self, seeds: np.ndarray, steps: int) -> list[Any]:
-        """All that was returned from the first reset on."""
+        """Reset and step; return all results."""
         first = self.reset(None, seeds)
         return [first, *(self.step() for _ in range(steps))]
 
     def actions(self) -> Any:
-        """The next ones, a structure of arrays `[N, ...]`."""
+        """Return the next actions, a structure of arrays `[N, ...]`."""
         self._seed += 1
         return conformance.samples(self.batch.action_space, self._seed, len(self.batch))
 
     def reset(self, rows: Any = None, seeds: Any = None) -> Any:
-        """First observations of rows `[K, ...]`."""
+        """Reset rows; return first observations `[K, ...]`."""
         with _data("reset"):
             observation = self.batch.reset(rows, seeds)
         size = len(self.batch) if rows is None else len(rows)
@@ -122,7 +128,7 @@ class _Run:
         return self._keep(observation)
 
     def step(self) -> dict[str, Any]:
-        """What happened, and what the rows whose episodes ended begin with."""
+        """Step, reset done rows; return results and first observations."""
         with _data("step"):
             result = self.batch.step(self.actions())
         conformance.require(
@@ -138,31 +144,30 @@ class _Run:
         return {**record, "following": following}
 
     def restart(self) -> dict[str, Any]:
-        """The same as `step`, by `start` and `finish`."""
+        """Step by `start` and `finish`; return results in the form of `step`."""
         self.batch.start(self.actions(), restart=True)
         result = self.batch.finish()
-        structure = spaces.spec(self.batch.observation_space)
-        last, following = batch_env.unpack(
-            spaces.flatten(structure),
-            *(result.numbers, result.observation, result.following),
+        columns = transitions.Columns(self.batch.observation_space)
+        reward, flags, last, following = columns.split(
+            result.numbers, result.observation, result.following
         )
-        flags = result.numbers[:, [batch_env.TERMINATED, batch_env.TRUNCATED]] > 0
-        done = flags.any(1)
+        terminated, truncated = flags.T > 0
+        done = terminated | truncated
         conformance.require_same(
             RESTARTED, "finish done", done, np.asarray(result.done)
         )
         return self._keep(
             {
-                "observation": spaces.unflatten(structure, last),
-                "reward": result.numbers[:, batch_env.REWARD],
-                "terminated": flags[:, 0],
-                "truncated": flags[:, 1],
-                "following": spaces.unflatten(structure, [x[done] for x in following]),
+                "observation": columns.structure(last),
+                "reward": reward,
+                "terminated": terminated,
+                "truncated": truncated,
+                "following": columns.structure([x[done] for x in following]),
             }
         )
 
     def require_unchanged(self) -> None:
-        """Compare all that was returned with copies made at once."""
+        """Compare all returned arrays with copies made at their return."""
         for time, (returned, copy) in enumerate(self.kept):
             conformance.require_same(OWN, f"call {time}", copy, returned)
 
@@ -179,14 +184,14 @@ class _Run:
         conformance.require_same_types(SHAPES, "step", expected, got)
 
     def _keep(self, returned: Any) -> Any:
-        """A copy of what was returned, which is remembered too."""
+        """Copy a result, and store both."""
         copy = spaces.transform(np.array, returned)
         self.kept.append((returned, copy))
         return copy
 
 
 def _check_alone(batch: Any, seeds: np.ndarray, steps: int) -> list[Any]:
-    """Play the first run; returns its record."""
+    """Check the first run; return its record."""
     conformance.require(len(batch) >= 3, SHAPES, "len", "3 or more rows", len(batch))
     for space in (batch.observation_space, batch.action_space):
         spaces.spec(space)  # Raises if it is not supported.
@@ -210,7 +215,7 @@ def _check_alone(batch: Any, seeds: np.ndarray, steps: int) -> list[Any]:
 
 
 def _last(step: dict[str, Any]) -> Any:
-    """Observations of done rows."""
+    """Return the observations of done rows."""
     done = step["terminated"] | step["truncated"]
     return spaces.transform(lambda x: x[done], step["observation"])
 
@@ -218,7 +223,7 @@ def _last(step: dict[str, Any]) -> Any:
 def _check_side_by_side(
     batches: list[Any], record: list[Any], seeds: np.ndarray, steps: int
 ) -> None:
-    """Bring the third batch to where the others are, then disturb two of the three."""
+    """Check that three batches in equal states stay independent of disturbances."""
     run = _Run(batches[2])
     restarted = [run.reset(None, seeds), *(run.restart() for _ in range(steps))]
     run.require_unchanged()
@@ -240,16 +245,16 @@ def _check_side_by_side(
 
 
 def _others(step: dict[str, Any]) -> dict[str, Any]:
-    """All that belongs to rows which are neither the first nor the last."""
+    """Return the results of rows except the first and the last."""
     names = ("observation", "reward", "terminated", "truncated")
     return {name: spaces.transform(lambda x: x[1:-1], step[name]) for name in names}
 
 
 def _check_refusals(run: _Run) -> None:
-    """Wrong actions, indices and seeds."""
+    """Check that wrong actions, indices and seeds are refused."""
     batch, size = run.batch, len(run.batch)
-    for what, actions in _wrong_actions(batch.action_space, size):
-        conformance.require_raises(ValueError, REFUSED, what, batch.step, actions)
+    for what, wrong in _wrong_actions(batch.action_space, size):
+        conformance.require_raises(ValueError, REFUSED, what, batch.step, wrong)
     for rows in ([size], [-1], [0, 0]):
         conformance.require_raises(
             ValueError, REFUSED, f"reset of rows {rows}", batch.reset, rows
@@ -261,10 +266,10 @@ def _check_refusals(run: _Run) -> None:
 
 
 def _wrong_actions(space: gymnasium.Space, size: int) -> Iterator[tuple[str, Any]]:
-    """Batches of actions with something wrong, and what it is."""
+    """Yield wrong batches of actions with their descriptions."""
     structure = spaces.spec(space)
     yield "step with too few actions", conformance.samples(space, 0, size - 1)
-    names, parts = checks.names("action", structure), spaces.leaf_spaces(space)
+    names, parts = checks.names("action", structure), spaces.flatten(space)
     for index, (name, part) in enumerate(zip(names, parts, strict=True)):
         leaves = spaces.flatten(conformance.samples(space, 0, size))
         value = _outside(part)
@@ -275,7 +280,7 @@ def _wrong_actions(space: gymnasium.Space, size: int) -> Iterator[tuple[str, Any
 
 
 def _outside(space: gymnasium.Space) -> Any:
-    """A number that elements of a leaf space do not have."""
+    """Return a number that no element of a leaf space has."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return int(space.start + space.n)
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
@@ -289,7 +294,7 @@ def _outside(space: gymnasium.Space) -> Any:
 
 
 def _check_ends(run: _Run, steps: int) -> None:
-    """Step until a row is done, which must be reset then."""
+    """Step until a row is done; check that it must be reset."""
     batch = run.batch
     for _ in range(steps):
         _, _, terminated, truncated, _ = batch.step(run.actions())
@@ -307,9 +312,9 @@ def _check_ends(run: _Run, steps: int) -> None:
 def _play_alone(
     reference: Callable[[], gymnasium.Env], batch: Any, seeds: np.ndarray, steps: int
 ) -> list[Any]:
-    """What `_Run.play` returns, of environments that no batch steps."""
+    """Play single environments; return the record in the form of `_Run.play`."""
     envs, run = [reference() for _ in seeds], _Run(batch)
-    split = checks.splitter(batch.action_space)
+    split = actions.splitter(batch.action_space)
     structure = spaces.spec(batch.observation_space)
 
     def stack(observations):
@@ -322,8 +327,8 @@ def _play_alone(
 
     record = [stack(e.reset(seed=int(x))[0] for e, x in zip(envs, seeds, strict=True))]
     for _ in range(steps):
-        actions = split(spaces.flatten(run.actions()))
-        results = [env.step(x) for env, x in zip(envs, actions, strict=True)]
+        chosen = split(spaces.flatten(run.actions()))
+        results = [env.step(x) for env, x in zip(envs, chosen, strict=True)]
         observation, reward, terminated, truncated, _ = zip(*results, strict=True)
         step = {
             "observation": stack(observation),
@@ -339,7 +344,7 @@ def _play_alone(
 
 
 def _require_same_record(rule: str, expected: list[Any], got: list[Any]) -> None:
-    """Compare what two runs returned, call by call."""
+    """Compare the results of two runs, call by call."""
     for time, pair in enumerate(zip(expected, got, strict=True)):
         where = f"step {time}" if time else "first reset"
         conformance.require_same(rule, where, *pair)

@@ -1,4 +1,4 @@
-"""The machinery that fuses environments and algorithms into one graph."""
+"""Tools that connect environments and algorithms inside one graph."""
 
 from agents import lazy
 

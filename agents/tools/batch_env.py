@@ -1,105 +1,27 @@
-"""Batches of environments: the contract of all backends, and the plain one."""
+"""Batches of environments: the contract of all backends, and a plain one."""
 
 import abc
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
 import numpy as np
 
-from agents.tools import checks, limits, processes, ranges, spaces
+from agents.tools import actions, checks, limits, processes, ranges, transitions
 
 EnvDataError = checks.EnvDataError
 
 
-REWARD, TERMINATED, TRUNCATED, SCORE, LENGTH, NUMBERS = range(6)
-"""Columns of `Arrays.numbers`; float32 leaves begin at column `NUMBERS`."""
-
-
-class Arrays(NamedTuple):
-    """The arrays of a batch of N environments, each with leading dimension N.
-
-    All that is float32 shares one array, since what crosses into the graph costs by
-    the array rather than by the byte.
-
-    Attributes:
-      numbers: float32 `[N, NUMBERS + 2 W]`: reward and flags, two columns of the
-        caller, then the float32 leaves of both observations.
-      observation: Leaves after the step; where done, the true last ones. Views of
-        `numbers` if they are float32.
-      following: The same, but of the next episode, in rows that the step restarted.
-      action: Leaves of the action.
-    """
-
-    numbers: np.ndarray
-    observation: list[np.ndarray]
-    following: list[np.ndarray]
-    action: list[np.ndarray]
-
-    @classmethod
-    def create(
-        cls,
-        observation_space: gymnasium.Space,
-        action_space: gymnasium.Space,
-        length: int,
-        allocate: Callable[[tuple, np.dtype], Any] = np.zeros,
-    ) -> "Arrays":
-        """Make all arrays by `allocate(shape, dtype)`, called in a fixed order."""
-        specs = spaces.flatten(spaces.spec(observation_space))
-        numbers = allocate((length, row_width(specs)), np.dtype(np.float32))
-        others = [
-            [
-                allocate((length, *spec.shape), spec.dtype)
-                for spec in specs
-                if spec.dtype != np.float32
-            ]
-            for _ in range(2)
-        ]
-        action = [
-            allocate((length, *spec.shape), spec.dtype)
-            for spec in spaces.flatten(spaces.spec(action_space))
-        ]
-        if numbers is None:  # The allocator only counts.
-            return cls(None, [], [], [])
-        return cls(numbers, *unpack(specs, numbers, *others), action)
-
-    def part(self, rows: slice) -> "Arrays":
-        """The same arrays, of some rows only."""
-
-        def cut(leaves):
-            return [leaf[rows] for leaf in leaves]
-
-        cuts = map(cut, (self.observation, self.following, self.action))
-        return Arrays(self.numbers[rows], *cuts)
-
-    def others(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Leaves of observation and following that are not part of `numbers`."""
-        lists = self.observation, self.following
-        observation, following = ([x for x in y if x.dtype != "f4"] for y in lists)
-        return observation, following
-
-    def writers(
-        self, observation_space: gymnasium.Space, first_row: int = 0
-    ) -> tuple[checks.ResultWriter, checks.ResultWriter]:
-        """Writers of results to the observation, and to the following one."""
-        flags = [self.numbers[:, x] for x in (REWARD, TERMINATED, TRUNCATED)]
-        observation, following = (
-            checks.ResultWriter(observation_space, leaves, *flags, first_row)
-            for leaves in (self.observation, self.following)
-        )
-        return observation, following
-
-
 class Results(NamedTuple):
-    """What a step of N rows gave; all arrays are fresh.
+    """Results of a step of N rows, in arrays that nothing else refers to.
 
     Attributes:
-      numbers: As in `Arrays`; both observations are the same where not restarted.
-      observation, following: Leaves that are not part of `numbers`.
+      numbers: Columns of `transitions.Buffers`; both observations are equal in rows
+        without restart.
+      observation, following: Leaves that `numbers` does not contain.
       done: bool `[N]`.
-      restarted: Whether new episodes have begun where done.
-      info: What the environments said besides.
+      restarted: Whether new episodes have begun in rows that are done.
+      info: Additional information from the environments.
     """
 
     numbers: np.ndarray
@@ -111,62 +33,60 @@ class Results(NamedTuple):
 
 
 class Backend(abc.ABC):
-    """A batch of N environments that are stepped together.
+    """Batch of N environments that are stepped together.
 
-    Observations and actions are structures (dict, tuple or leaf) of arrays whose
-    shapes and dtypes are those of `spaces.spec` with a leading dimension. Arrays that
-    are returned are fresh: nothing that happens later changes them.
+    Observations and actions are structures (dict, tuple or leaf) of arrays whose shapes
+    and dtypes are those of `spaces.spec` with a leading dimension. Returned arrays are
+    fresh: later calls never change them.
 
     - `step(actions)` returns observation `[N, ...]`, reward float32 `[N]`, terminated
-      and truncated bool `[N]`, and an info dict. All rows must be running: nothing is
-      reset on the way, and the observation of a done row is the last of its episode.
+      and truncated bool `[N]`, and an info dict. All rows must be running. No row is
+      reset automatically: the observation of a done row is the last of its episode.
     - `reset(indices=None, seeds=None)` begins episodes in K rows and returns their
       observation `[K, ...]`. Other rows do not change.
-    - `start(actions, restart)` and `finish()` are the two halves of a step, so that
-      the caller can do something else in between.
+    - `start(actions, restart)` and `finish()` are the two halves of a step, so that the
+      caller can do other work in between.
     - `len()` is N, `[i]` is the environment of a row, `close()` may be repeated.
 
     Subclasses implement `_start`, `_finish` and `_reset`, which read actions from
-    `self._arrays` and write results there, `__getitem__`, and `close`.
+    `self._buffers` and write results there, `__getitem__`, and `close`.
 
-    Observations outside of a Box are used; the first one is logged as a warning.
+    Observations outside of a Box are passed on; the first one logs a warning.
 
     Attributes:
-      ranges: What says so; the halves of a batch share it.
+      ranges: Checker of those ranges; the halves of a batch share it.
 
     Raises:
       ValueError: for actions outside of the space, and for wrong indices or seeds,
-        before any environment is touched.
+        before any environment changes.
       RuntimeError: from `step` if a row is done, or new, and has not been reset.
       EnvDataError: for results that are not finite or do not fit the space, and for
         action masks that forbid all actions.
       processes.EnvError: if an environment raises; `EnvProcessError` if its process
-        failed, and all processes of the batch have ended then.
+        failed, after which all processes of the batch have ended.
     """
 
     first_row = 0
-    """What errors add to rows, where this is a part of a larger batch."""
+    """Offset of the row numbers in errors, if this is a part of a larger batch."""
 
     def __init__(
         self,
         observation_space: gymnasium.Space,
         action_space: gymnasium.Space,
-        arrays: Arrays,
+        buffers: transitions.Buffers,
     ):
         self.observation_space = observation_space
         self.action_space = action_space
-        self._arrays = arrays
-        self._others = arrays.others()
-        self._write_actions = checks.ActionWriter(
-            action_space, arrays.action, self.first_row
+        self._buffers = buffers
+        self._others = buffers.others()
+        self._write_actions = actions.ActionWriter(
+            action_space, buffers.action, self.first_row
         )
-        self._structure = spaces.spec(observation_space)
-        self._specs = spaces.flatten(self._structure)
-        self.ranges = ranges.RangeChecker(observation_space, NUMBERS)
+        self._columns = transitions.Columns(observation_space)
+        self.ranges = ranges.RangeChecker(observation_space, transitions.NUMBERS)
         self._check_masks = checks.MaskChecker(observation_space, action_space)
-        self._width = (arrays.numbers.shape[1] - NUMBERS) // 2
-        self._done = np.ones(len(arrays.numbers), bool)
-        self._none = np.zeros(len(arrays.numbers), bool)
+        self._done = np.ones(len(buffers.numbers), bool)
+        self._none = np.zeros(len(buffers.numbers), bool)
         self._none.flags.writeable = False
 
     def __len__(self) -> int:
@@ -175,25 +95,20 @@ class Backend(abc.ABC):
     def step(
         self, actions: Any
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict]:
-        """Step all environments; see the class for what is returned and raised."""
+        """Step all environments; see the class for results and errors."""
         self.start(actions)
         result = self.finish()
-        numbers = result.numbers
-        leaves, _ = unpack(self._specs, numbers, result.observation, result.following)
-        return (
-            spaces.unflatten(self._structure, [leaf.copy() for leaf in leaves]),
-            numbers[:, REWARD].copy(),
-            numbers[:, TERMINATED] > 0,
-            numbers[:, TRUNCATED] > 0,
-            result.info,
-        )
+        reward, flags, leaves, _ = self._split(result)
+        observation = self._columns.structure([leaf.copy() for leaf in leaves])
+        terminated, truncated = flags.T > 0
+        return observation, reward.copy(), terminated, truncated, result.info
 
     def start(self, actions: Any, restart: bool = False):
         """Begin a step with these actions; `finish` must be the next call.
 
         Args:
           actions: Structure of arrays `[N, ...]`.
-          restart: Begin a new episode, without seed, in rows whose episode ends.
+          restart: Whether to begin an unseeded episode in rows whose episode ends.
         """
         if self._done is not self._none and self._done.any():
             rows = (np.flatnonzero(self._done) + self.first_row).tolist()
@@ -203,14 +118,13 @@ class Backend(abc.ABC):
         self._start(restart)
 
     def finish(self) -> Results:
-        """Wait for the end of the step that was started."""
+        """Wait for the end of the step that was started, and return its results."""
         info = self._finish(self._restart)
-        numbers = self._arrays.numbers.copy()
-        flags = numbers[:, TERMINATED : TRUNCATED + 1]
+        numbers = self._buffers.numbers.copy()
+        flags = numbers[:, transitions.FLAGS]
         done = flags.any(1) if np.count_nonzero(flags) else self._none
         observation, following = ([x.copy() for x in y] for y in self._others)
-        last = numbers[:, NUMBERS : NUMBERS + self._width]
-        new = numbers[:, NUMBERS + self._width :]
+        last, new = numbers[:, self._columns.last], numbers[:, self._columns.following]
         if done is self._none or not self._restart:
             new[:], following = last, observation
         else:
@@ -219,7 +133,7 @@ class Backend(abc.ABC):
                 copy[~done] = leaf[~done]
         self._done = self._none if self._restart else done
         result = Results(numbers, observation, following, done, self._restart, info)
-        holds = self.ranges.holds(numbers[:, : NUMBERS + self._width], observation)
+        holds = self.ranges.holds(numbers[:, : self._columns.last.stop], observation)
         if following is not observation:
             begun = [leaf[done] for leaf in following]
             holds &= self.ranges.holds(new[done], begun, headless=True)
@@ -231,12 +145,12 @@ class Backend(abc.ABC):
         return result
 
     def reset(self, indices: Any = None, seeds: Any = None) -> Any:
-        """Begin episodes and return their first observation `[K, ...]`.
+        """Begin episodes; return their first observations `[K, ...]`.
 
         Args:
-          indices: Distinct rows, integers `[K]`; by default all.
-          seeds: Non-negative integers `[K]`; by default the environments go on with
-            their random numbers.
+          indices: Distinct rows, integers `[K]`; all rows by default.
+          seeds: Non-negative integers `[K]`; by default the environments continue their
+            random sequences.
         """
         rows = np.arange(len(self)) if indices is None else self._rows(indices)
         if seeds is not None:
@@ -249,15 +163,20 @@ class Backend(abc.ABC):
         self._done[rows] = True
         if len(rows):
             self._reset(rows, seeds)
-        leaves = [leaf[rows] for leaf in self._arrays.observation]
+        leaves = [leaf[rows] for leaf in self._buffers.observation]
         self.ranges.require(leaves, rows + self.first_row)
         if self._check_masks.needed:
             self._check_masks(leaves, rows + self.first_row)
         self._done[rows] = False
-        return spaces.unflatten(self._structure, leaves)
+        return self._columns.structure(leaves)
+
+    def _split(self, result: Results) -> transitions.Parts:
+        """Return views of the parts of a result."""
+        others = result.observation, result.following
+        return self._columns.split(result.numbers, *others)
 
     def _rows(self, indices: Any) -> np.ndarray:
-        """Validated indices, int64 `[K]`."""
+        """Return validated indices, int64 `[K]`."""
         rows = checks.integers("indices", indices)
         known = ((rows >= 0) & (rows < len(self))).all()
         if not known or len(np.unique(rows)) < len(rows):
@@ -267,74 +186,38 @@ class Backend(abc.ABC):
         return rows
 
     def _complain(self, result: Results):
-        """Raise the error about numbers that are not finite or outside, or warn."""
+        """Raise the error about numbers not finite or out of range, or warn."""
         rows = np.arange(len(self)) + self.first_row
-        checks.require_finite("reward", result.numbers[:, REWARD], rows)
-        for leaves in unpack(
-            self._specs, result.numbers, result.observation, result.following
-        ):
-            self.ranges.require(leaves, rows)
+        reward, _, last, following = self._split(result)
+        checks.require_finite("reward", reward, rows)
+        self.ranges.require(last, rows)
+        self.ranges.require(following, rows)
 
     def _require_actions(self, result: Results):
-        """Raise EnvDataError if rows whose episode goes on are allowed no action."""
+        """Raise EnvDataError if the mask of a running row allows no action."""
         rows = np.flatnonzero(result.restarted | ~result.done)
-        _, leaves = unpack(
-            self._specs, result.numbers, result.observation, result.following
-        )
+        leaves = self._split(result).following
         self._check_masks([leaf[rows] for leaf in leaves], rows + self.first_row)
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> Any:
-        """Access to the environment of one row."""
+        """Return the environment of one row, or access to it."""
 
     @abc.abstractmethod
     def close(self):
-        """Close all environments and release what they use."""
+        """Close all environments and release their resources."""
 
     @abc.abstractmethod
     def _start(self, restart: bool):
-        """Apply the actions to all rows, without waiting if that is possible."""
+        """Apply the actions to all rows, if possible without waiting."""
 
     @abc.abstractmethod
     def _finish(self, restart: bool) -> dict:
-        """Write all results, `following` of restarted rows too; return the info."""
+        """Write all results, with `following` of restarted rows; return the info."""
 
     @abc.abstractmethod
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
-        """Begin episodes in these rows and write their observations."""
-
-
-def actions(space: gymnasium.Space, leaves: Sequence[np.ndarray]) -> Any:
-    """Structure of actions `[N, ...]` with the dtypes of their space."""
-    pairs = zip(leaves, spaces.leaf_spaces(space), strict=True)
-    typed = [leaf.astype(part.dtype) for leaf, part in pairs]
-    return spaces.unflatten(spaces.spec(space), typed)
-
-
-def row_width(specs: Sequence[spaces.Spec]) -> int:
-    """Columns of `Arrays.numbers` for observations with these leaves."""
-    leaves = [math.prod(spec.shape) for spec in specs if spec.dtype == np.float32]
-    return NUMBERS + 2 * sum(leaves)
-
-
-def unpack(
-    specs: Sequence[spaces.Spec], numbers: np.ndarray, *others: list[np.ndarray]
-) -> list[list[np.ndarray]]:
-    """Leaves of observation and following: views of numbers, and the others."""
-    column, result = NUMBERS, []
-    for rest in map(iter, others):
-        leaves = []
-        for spec in specs:
-            if spec.dtype != np.float32:
-                leaves.append(next(rest))
-                continue
-            size = math.prod(spec.shape)
-            view = numbers[:, column : column + size].view()
-            view.shape = len(numbers), *spec.shape  # Raises rather than copies.
-            leaves.append(view)
-            column += size
-        result.append(leaves)
-    return result
+        """Begin episodes in these rows; write their observations."""
 
 
 class BatchEnv(Backend):
@@ -345,9 +228,9 @@ class BatchEnv(Backend):
     Args:
       envs: Environments with the Gymnasium interface, or `wrappers.ExternalProcess`.
       blocking: Whether to step one environment after the other. Otherwise `step`,
-        `reset` and `close` are called with `blocking=False` and return promises, as
-        those of `ExternalProcess` do, so that the environments run in parallel.
-      first_row: What errors add to rows, where this is a part of a larger batch.
+        `reset` and `close` are called with `blocking=False` and return promises, as in
+        `ExternalProcess`, so that the environments run in parallel.
+      first_row: Offset of the row numbers in errors.
 
     Raises:
       ValueError: if the spaces of the environments differ.
@@ -365,11 +248,12 @@ class BatchEnv(Backend):
             for row, env in enumerate(self._envs)
         ]
         found = checks.common_spaces(found)
-        super().__init__(*found, Arrays.create(*found, len(self._envs)))
-        self._writer, self._following = self._arrays.writers(
+        buffers = transitions.Buffers.create(*found, len(self._envs))
+        super().__init__(*found, buffers)
+        self._writer, self._following = self._buffers.writers(
             self.observation_space, first_row
         )
-        self._split = checks.splitter(self.action_space)
+        self._split_actions = actions.splitter(self.action_space)
 
     def __getitem__(self, index: int) -> Any:
         return self._envs[index]
@@ -390,7 +274,7 @@ class BatchEnv(Backend):
         started = self._started if self._options else self._begin_steps()
         infos = self._complete(started, self._writer.step)
         if restart:
-            flags = self._arrays.numbers[:, TERMINATED : TRUNCATED + 1]
+            flags = self._buffers.numbers[:, transitions.FLAGS]
             self._begin_episodes(np.flatnonzero(flags.any(1)), None, self._following)
         return {"rows": infos}
 
@@ -398,19 +282,19 @@ class BatchEnv(Backend):
         self._begin_episodes(rows, seeds, self._writer)
 
     def _begin_steps(self) -> list[tuple[int, Any]]:
-        """Rows with the results of their steps, or with promises of them."""
+        """Start steps; return rows with their results, or with promises of them."""
         return [
             (row, self._guard(row, "step", self._envs[row].step, x, **self._options))
-            for row, x in enumerate(self._split(self._arrays.action))
+            for row, x in enumerate(self._split_actions(self._buffers.action))
         ]
 
     def _begin_episodes(
         self,
         rows: np.ndarray,
         seeds: np.ndarray | None,
-        writer: checks.ResultWriter,
+        writer: transitions.ResultWriter,
     ):
-        """Reset rows and let the writer have their observations."""
+        """Reset rows, and pass their observations to the writer."""
         seeds = [None] * len(rows) if seeds is None else seeds.tolist()
         options = [{"seed": seed, **self._options} for seed in seeds]
         started = [
@@ -420,7 +304,7 @@ class BatchEnv(Backend):
         self._complete(started, writer.reset)
 
     def _complete(self, started: list, write: Callable) -> list:
-        """Write all results, or what promises of them return; return the infos."""
+        """Write all results, waiting for promises; return the infos."""
         if self._options:
             started = [
                 (row, self._guard(row, "wait", promise)) for row, promise in started
@@ -430,7 +314,7 @@ class BatchEnv(Backend):
     def _guard(
         self, row: int, command: str, function: Callable, *args: Any, **kwargs: Any
     ) -> Any:
-        """Call a function and say in its errors which row they are about."""
+        """Call a function; name the row in its errors."""
         place = f"Environment row {row + self.first_row}"
         try:
             return function(*args, **kwargs)
@@ -440,12 +324,12 @@ class BatchEnv(Backend):
             raise processes.EnvProcessError(place + text) from None
         except EnvDataError as error:
             raise checks.located(place, error) from error
-        except SystemExit as error:  # Within a graph, it would end the program.
+        except SystemExit as error:  # It would end the program from inside a graph.
             raise processes.failure(place, command, error) from error
         except Exception as error:
             self._fail(place, command, error)
 
     def _fail(self, place: str, command: str, error: Exception) -> NoReturn:
-        """Raise what an environment of this process raised."""
+        """Raise the exception of an environment of this process."""
         error.add_note(f"This is {place[0].lower()}{place[1:]}.")
         raise error

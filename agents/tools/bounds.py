@@ -1,25 +1,26 @@
-"""Ranges of numbers that configs may hold, declared with the type of a field."""
+"""Values that configs may hold: ranges of numbers, and only what has an effect."""
 
 import dataclasses
 import functools
 import math
+import operator
 import typing
 from typing import Annotated, Any
 
-from agents.tools import schedules
+from agents.tools import errors, schedules
 
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Numbers from `least` to `most`, also in sequences and as values of schedules."""
+    """Interval from `least` to `most` for numbers, sequences and schedules."""
 
     least: float
     most: float = math.inf
     open: bool = False
-    """Whether `least` itself is outside."""
+    """Exclude `least` itself."""
 
     def refuse(self, value: Any) -> str | None:
-        """Demand that a value does not meet, or none."""
+        """Return the demand that a value violates, or None."""
         numbers = _numbers(value)
         low = [x for x in numbers if not self._above(x)]
         if not low and all(x <= self.most for x in numbers):
@@ -40,11 +41,11 @@ class Bounds:
 POSITIVE, NOT_NEGATIVE = Bounds(0, open=True), Bounds(0)
 FRACTION, SHARE = Bounds(0, 1), Bounds(0, 1, open=True)
 COUNT = Bounds(1, 10**15)
-"""Of what time alone limits."""
+"""Count that only time limits."""
 SIZE, WHOLE = Bounds(1, 2**31 - 1), Bounds(0, 2**31 - 1)
-"""Of a dimension of an array; a number of things that may be zero."""
+"""Size of an array dimension; and a number of things that may be zero."""
 UNITS = Bounds(1, 2**20)
-"""Of a layer."""
+"""Units of a layer."""
 SEED = Bounds(0, 2**62)
 
 Positive = Annotated[schedules.Scalar, POSITIVE]
@@ -59,12 +60,12 @@ Size = Annotated[int, SIZE]
 Whole = Annotated[int, WHOLE]
 
 
-class OutOfBounds(ValueError):
-    """A field or option whose value is outside of its range.
+class OutOfBounds(errors.Mistake):
+    """Value of a field or option that is outside of its range, or has no effect.
 
     Attributes:
-      field: Its name.
-      text: Demand that the value does not meet, such as `must be positive, got 0.`
+      field: Name of the field.
+      text: Demand that the value violates, such as `must be positive, got 0.`
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -75,7 +76,7 @@ class OutOfBounds(ValueError):
 def require(config: Any) -> None:
     """Raise OutOfBounds unless all fields of a dataclass are within their bounds.
 
-    What a subclass says of the type of a field does not widen its range, unless it has
+    A field that a subclass declares again keeps its range, unless the new type has
     another range.
     """
     for field, allowed in _declared(type(config)).items():
@@ -83,15 +84,33 @@ def require(config: Any) -> None:
             raise OutOfBounds(field, text)
 
 
+def require_effect(config: Any) -> None:
+    """Raise OutOfBounds for a field that is set, though it has no effect.
+
+    Dataclasses tell by a method `without_effect` what has none beside their other
+    values: a dict from names of fields, or `field.inner`, to the reason. These must have
+    their default.
+    """
+    reasons = getattr(config, "without_effect", dict)()
+    for name, reason in reasons.items():
+        value, default = operator.attrgetter(name)(config), default_of(config, name)
+        if value != default:
+            raise OutOfBounds(
+                name,
+                f"is {_plain(value)!r} but has no effect {reason}; leave it at "
+                f"{_plain(default)!r}.",
+            )
+
+
 def require_options(allowed: Bounds, **options: Any) -> None:
-    """Raise OutOfBounds for options outside of a range."""
+    """Raise OutOfBounds if an option is outside of a range."""
     for name, option in options.items():
         if text := allowed.refuse(option):
             raise OutOfBounds(name, text)
 
 
 def _numbers(value: Any) -> list[float]:
-    """Numbers of a value, schedule or sequence; other things have none."""
+    """Collect the numbers of a value, schedule or sequence; none for others."""
     if isinstance(value, schedules.Schedule):
         return list(schedules.ends(value))
     if isinstance(value, list | tuple):
@@ -99,9 +118,25 @@ def _numbers(value: Any) -> list[float]:
     return [value] if isinstance(value, int | float) else []
 
 
+def default_of(config: Any, name: str) -> Any:
+    """Return the default of a field, or of `field.inner` of a nested dataclass."""
+    name, _, inner = name.partition(".")
+    field = type(config).__dataclass_fields__[name]
+    made = field.default_factory is not dataclasses.MISSING
+    default = field.default_factory() if made else field.default
+    return operator.attrgetter(inner)(default) if inner else default
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value to its form in config files."""
+    if isinstance(value, schedules.Schedule):
+        return value.to_dict()
+    return [_plain(x) for x in value] if isinstance(value, list | tuple) else value
+
+
 @functools.cache
 def _declared(cls: type) -> dict[str, Bounds]:
-    """Ranges by the names of fields, those of subclasses instead of those of bases."""
+    """Map names of fields to their ranges; subclasses override their bases."""
     found = {}
     for base in reversed(cls.__mro__):
         for name, hint in typing.get_type_hints(base, include_extras=True).items():

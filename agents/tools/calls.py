@@ -1,4 +1,4 @@
-"""Calls of the functions of an algorithm, whose mistakes are told in one line."""
+"""Calls of an algorithm's functions, with mistakes reported in one line."""
 
 import contextlib
 import functools
@@ -11,18 +11,18 @@ from typing import Any, NoReturn
 
 import gymnasium
 
-from agents.tools import checks, spaces
+from agents.tools import checks, errors, spaces
 
 
-class AlgorithmError(RuntimeError):
-    """A mistake in the class of an algorithm, in one line.
+class AlgorithmError(errors.Failure):
+    """Mistake in the class of an algorithm, in one line.
 
-    The traceback of what the class raised is a note, because TensorFlow removes the
-    causes of exceptions that are raised while it traces.
+    A note holds the traceback of the original exception, because TensorFlow removes the
+    causes of exceptions that are raised during tracing.
 
     Attributes:
       place: Class, function, file and line.
-      reason: What is wrong there.
+      reason: Description of the mistake.
     """
 
     def __init__(self, place: str, reason: str) -> None:
@@ -34,12 +34,12 @@ class AlgorithmError(RuntimeError):
 
 
 def call(algorithm: Any, name: str, *arguments: Any) -> Any:
-    """Result of a function of an algorithm.
+    """Call a function of an algorithm.
 
-    Eagerly, exceptions stay what they are, for debuggers.
+    In eager mode, exceptions pass unchanged, for debuggers.
 
     Raises:
-      AlgorithmError: for a mistake of a user while TensorFlow traces the function.
+      AlgorithmError: for a user's mistake while TensorFlow traces the function.
     """
     import tensorflow as tf
 
@@ -51,11 +51,11 @@ def call(algorithm: Any, name: str, *arguments: Any) -> Any:
 def perform(
     algorithm: Any, rows: Any, observation: Any, training: bool, space: gymnasium.Space
 ) -> Any:
-    """Actions of an algorithm; arguments are those of `Algorithm.perform`.
+    """Call `perform` of an algorithm and check the actions that it returns.
 
     Raises:
-      AlgorithmError: as for `call`, and if there are no actions, or other ones than
-        the space has.
+      AlgorithmError: as for `call`, and if the actions are missing or do not fit the
+        space.
     """
     import tensorflow as tf
 
@@ -70,7 +70,7 @@ def perform(
 
 
 def refuse(algorithm: Any, name: str, reason: str) -> NoReturn:
-    """Raise AlgorithmError for what a function of an algorithm returned."""
+    """Raise AlgorithmError for the return value of an algorithm's function."""
     cls = type(algorithm)
     raise AlgorithmError(f"{cls.__name__}.{name} at {_definition(cls, name)}", reason)
 
@@ -79,8 +79,8 @@ def refuse(algorithm: Any, name: str, reason: str) -> NoReturn:
 def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
     """Raise AlgorithmError for exceptions in a function of an algorithm.
 
-    Those that pass stay what they are, and so do those of classes of this package
-    where no line of a user was reached, because these are not mistakes of a user.
+    Exceptions in `passing` stay unchanged. So do exceptions in classes of this package
+    without a user's line in the traceback, since they are no mistake of a user.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
 
 
 def _fits(expected: Any, value: Any) -> bool:
-    """Whether a value has a structure of shapes and of dtypes, or of compatible ones."""
+    """Return whether a value has the expected structure, shapes and dtypes."""
     if isinstance(expected, dict):
         same = isinstance(value, Mapping) and value.keys() == expected.keys()
         return same and all(_fits(x, value[key]) for key, x in expected.items())
@@ -114,7 +114,7 @@ def _fits(expected: Any, value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Structure, dtypes and shapes of a value."""
+    """Describe structure, dtypes and shapes of a value."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -128,16 +128,13 @@ def _text(value: Any) -> str:
 
 
 def _reason(error: Exception, name: str) -> str:
-    """What an exception says, in one line."""
-    text = str(error).strip()
-    lines = [x.strip() for x in text.split("\n") if x.strip()] or [""]
-    line = lines[-1 if text.startswith("in user code:") else 0]
+    """Return the reason of an error in an algorithm's function, with advice."""
+    line = errors.reason(error)
     if type(error).__name__ == "OperatorNotAllowedInGraphError":
         line = line.partition(". ")[0] + "; use tf.where, tf.cond or tf.while_loop"
     if isinstance(error, TypeError) and " positional argument" in line:
         line += f"; it is called with ({', '.join(ARGUMENTS.get(name, ()))})"
-    kind = f"{type(error).__name__}: "
-    return kind + line.removeprefix(kind)
+    return line
 
 
 ARGUMENTS = {
@@ -153,11 +150,11 @@ ARGUMENTS = {
     ),
     "end_episodes": ("agent_indices",),
 }
-"""Of the functions that are called here."""
+"""Arguments of the functions that are called here."""
 
 
 def _definition(cls: type, name: str) -> str:
-    """File and line of a function of a class, or of the class if it has none."""
+    """Return file and line of a function of a class, or of the class without it."""
     classes = _classes_of_users(cls) or [cls]
     functions = [vars(x)[name] for x in classes if callable(vars(x).get(name))]
     found = inspect.unwrap([*functions, classes[0]][0])
@@ -168,7 +165,7 @@ def _definition(cls: type, name: str) -> str:
 
 
 def _classes_of_users(cls: type) -> list[type]:
-    """A class and those that it inherits from, without those of these packages."""
+    """Return a class and its bases, without those of `FOREIGN` packages."""
     own = (x for x in cls.__mro__ if x is not object)
     return [x for x in own if x.__module__.partition(".")[0] not in FOREIGN]
 
@@ -178,7 +175,7 @@ FOREIGN = ("agents", "tensorflow", "keras", "numpy")
 
 
 def _is_foreign(frame: traceback.FrameSummary) -> bool:
-    """Whether a line is in a file of these packages, or was generated by them."""
+    """Return whether a line is of a `FOREIGN` package or of generated code."""
     name = frame.filename
     return "__autograph_generated_file" in name or name.startswith(_folders())
 

@@ -1,6 +1,6 @@
-"""Messages between two processes, over a pair of sockets.
+"""Message channels between two processes, over a pair of sockets.
 
-When either end disappears, the other one sees the end of the stream at once.
+When one end disappears, the other sees the end of the stream at once.
 """
 
 import math
@@ -12,8 +12,10 @@ from typing import Any
 
 import cloudpickle
 
-# Messages are one byte, their kind; all but these carry a pickled value. Where a worker
-# serves two batches, the second of each pair is for the other one.
+from agents.tools import errors
+
+# A message is one byte, its kind; all kinds but these carry a pickled value. If a
+# worker serves two batches, the second kind of each pair is for the second batch.
 STEPS, RESETS, DONE = (b"s", b"t"), (b"r", b"q"), b"."
 STEP, RESET = STEPS[0], RESETS[0]
 START, CALL, GET, RESULT, MISSING, INVALID, ERROR = (
@@ -22,20 +24,20 @@ START, CALL, GET, RESULT, MISSING, INVALID, ERROR = (
 _BARE = frozenset((*STEPS, *RESETS, DONE))
 
 
-class Disconnected(Exception):
-    """The process at the other end of a channel is gone."""
+class Disconnected(errors.Failure):
+    """Failure of the process at the other end of a channel."""
 
 
 class Channel:
-    """Messages over a blocking socket.
+    """Message channel over a blocking socket.
 
-    Waiting is left to the kernel, so that a message costs one system call on either
-    side; a timeout shows as `TimeoutError`.
+    The kernel does the waiting, so a message costs one system call on either side. A
+    timeout raises `TimeoutError`.
 
     Args:
-      connection: One end of a pair.
-      alive: Whether the other side lives, asked every second while waiting with or
-        without limit: processes that it forked keep its end open when it is gone.
+      connection: One end of a socket pair.
+      alive: Function that returns whether the other side lives, called every second
+        while waiting: its forked children keep its end open after its death.
     """
 
     def __init__(
@@ -43,20 +45,20 @@ class Channel:
     ):
         self._socket = connection
         self._alive = alive or (lambda: True)
-        self._waits = math.inf  # Of the kernel, one after the other.
+        self._waits = math.inf  # In the kernel, one after another.
 
     def set_timeout(self, seconds: float | None):
-        """Limit the wait for the other side; None means forever."""
+        """Limit the wait for the other side in seconds; None means forever."""
         self._waits = math.inf if seconds is None else math.ceil(seconds)
         wait = 1.0 if seconds is None else seconds / self._waits
         self._limit(socket.SO_RCVTIMEO, wait)
         self._limit(socket.SO_SNDTIMEO, seconds or 0)
 
     def send(self, kind: bytes, value: Any = None):
-        """Send one message, whose value is ignored for kinds that carry none.
+        """Send one message; the value is ignored for kinds that carry none.
 
         Raises:
-          Disconnected, TimeoutError: and whatever pickling the value raises.
+          Disconnected, TimeoutError: and any error of pickling the value.
         """
         if kind not in _BARE:
             payload = cloudpickle.dumps(value)
@@ -69,10 +71,10 @@ class Channel:
             raise Disconnected from error
 
     def receive(self) -> tuple[bytes, Any]:
-        """Wait for one message and return its kind and value.
+        """Wait for one message; return its kind and value.
 
         Raises:
-          Disconnected, TimeoutError: and whatever unpickling the value raises.
+          Disconnected, TimeoutError: and any error of unpickling the value.
         """
         kind = self._read(1)
         if kind in _BARE:
@@ -85,13 +87,13 @@ class Channel:
         self._socket.close()
 
     def _limit(self, option: int, seconds: float):
-        """Set a limit of the socket; zero means none."""
+        """Set a timeout of the socket in seconds; zero means none."""
         micros = max(1, int(seconds * 1e6)) if seconds else 0
         limit = struct.pack("ll", micros // 1_000_000, micros % 1_000_000)
         self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
 
     def _read(self, size: int) -> bytes:
-        """Exactly this many bytes."""
+        """Read exactly this many bytes."""
         chunks, waits, flags = [], self._waits, 0
         while size:
             try:
@@ -101,7 +103,7 @@ class Channel:
                 if flags:
                     raise Disconnected from None
                 if not self._alive():
-                    flags = socket.MSG_DONTWAIT  # It may have said something at last.
+                    flags = socket.MSG_DONTWAIT  # Its last words may be waiting.
                 elif waits <= 0:
                     raise TimeoutError from None
                 continue

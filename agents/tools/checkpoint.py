@@ -12,25 +12,25 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import files
+from agents.tools import errors, files
 
 MEMORY = "memory"
-"""Name of what only training needs; it is in files of its own."""
+"""Name of variables that only training needs; they have files of their own."""
 
 BLOCK_BYTES = 1 << 22
-"""Variables that are larger are saved in files of this size."""
+"""Size in bytes above which a variable is saved in blocks of this size."""
 
 
 SUMS = "sha1sums"
-"""File of a checkpoint that says what its JSON files hold, for `sha1sum --check` too."""
+"""File with the hashes of the JSON files, in the format of `sha1sum --check`."""
 
 
 PAGE = 4096
-"""Bytes by which files take room."""
+"""Granularity of file sizes on disk, in bytes."""
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged or of another model, in one line."""
+class CheckpointError(errors.Mistake):
+    """Checkpoint that is missing, damaged or of another model."""
 
 
 class Checkpoints:
@@ -38,33 +38,33 @@ class Checkpoints:
 
     Each holds the variables of the trackables and `state.json`. It is written under
     another name, flushed to disk and then renamed, so that a process killed at any
-    moment leaves the last complete one readable. Others may read them meanwhile.
+    moment leaves the last complete one readable. Other processes may read at any time.
 
-    Trackables are a mapping with mappings, lists and tuples in it. A Keras layer there
-    stands for all its variables. A `tf.Variable` there that is larger than
-    `BLOCK_BYTES` is cut into blocks, files that are named by their content; those that
-    the newest checkpoint has, too, are hard links to its files. So only what changed is
-    written, and no checkpoint needs another one.
+    Trackables are nested mappings, lists and tuples. A Keras layer stands for all of
+    its variables. A `tf.Variable` larger than `BLOCK_BYTES` is split into files, its
+    blocks, named by their hash. A block that the newest checkpoint also has becomes a
+    hard link to that file. So only changed blocks are written, and no checkpoint
+    depends on another.
 
     Attributes:
-      directory: Where they are.
-      keep: How many of them.
+      directory: Directory of the checkpoints.
+      keep: Number of checkpoints to keep.
     """
 
     def __init__(self, directory: str | pathlib.Path, keep: int = 5) -> None:
-        """Keep the newest `keep` checkpoints."""
+        """Open a directory of which the newest `keep` checkpoints are kept."""
         self.directory = pathlib.Path(directory)
         self.keep = keep
 
     def names(self) -> list[str]:
-        """Complete checkpoints, oldest first."""
+        """Return the names of complete checkpoints, oldest first."""
         return sorted(self._paths())
 
     def save(self, step: int, trackables: dict[str, Any], state: dict) -> str:
-        """Write a checkpoint and delete those that are too old; returns its name.
+        """Write a checkpoint, delete the oldest ones, and return its name.
 
         Raises:
-          WriteError: if it cannot be written; those that are there stay.
+          WriteError: if it cannot be written; existing checkpoints stay.
         """
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
@@ -92,10 +92,9 @@ class Checkpoints:
     def restore(
         self, trackables: dict[str, Any], name: str | None = None, memory: bool = True
     ) -> dict:
-        """Load a checkpoint, by default the newest; returns its state.
+        """Load a checkpoint, by default the newest, and return its state.
 
-        Without `memory`, everything that is under this name stays as it is, and nothing
-        of it is read.
+        Without `memory`, variables under that name are neither read nor changed.
 
         Raises:
           CheckpointError: if it does not exist, is damaged, or does not fit the
@@ -104,7 +103,7 @@ class Checkpoints:
         return self._read(lambda path: _restore(path, trackables, memory), name)
 
     def state(self, name: str | None = None) -> dict:
-        """State in a checkpoint, by default the newest, without the rest.
+        """Return the state in a checkpoint, by default the newest, without variables.
 
         Raises:
           CheckpointError: if it does not exist or is damaged.
@@ -112,7 +111,7 @@ class Checkpoints:
         return self._read(lambda path: _json(path, "state.json"), name)
 
     def _read(self, function: Callable[[pathlib.Path], Any], name: str | None) -> Any:
-        """Result for the path of a checkpoint, even if another process replaces it."""
+        """Call a function with a checkpoint's path; repeat if the path was replaced."""
         while True:
             path = self._find(name)
             before, problem = _identity(path), None
@@ -128,7 +127,7 @@ class Checkpoints:
                 return result
 
     def _find(self, name: str | None) -> pathlib.Path:
-        """Where a checkpoint is, by default the newest; raises CheckpointError."""
+        """Return the path of a checkpoint or the newest; raises CheckpointError."""
         paths = self._paths()
         if not paths:
             raise CheckpointError(f"no checkpoint in {self.directory}.")
@@ -141,13 +140,13 @@ class Checkpoints:
         return paths[name]
 
     def _paths(self) -> dict[str, pathlib.Path]:
-        """Complete checkpoints by name; replaced ones until the new one is there."""
+        """Map names to complete checkpoints, including those about to be replaced."""
         replaced = self.directory.glob(".replaced-step-*")
         paths = {path.name.removeprefix(".replaced-"): path for path in replaced}
         return paths | {path.name: path for path in self.directory.glob("step-*")}
 
     def _sweep(self) -> None:
-        """Delete what is hidden, so that nothing is ever seen half deleted."""
+        """Delete hidden leftovers, so that no checkpoint is ever half deleted."""
         complete = self._paths().values()
         for path in self.directory.glob(".*-step-*"):
             if path not in complete:
@@ -157,7 +156,7 @@ class Checkpoints:
 def _save(
     path: pathlib.Path, trackables: dict[str, Any], state: dict, newest: pathlib.Path
 ) -> None:
-    """Write a checkpoint into a new directory, all of it on disk."""
+    """Write a checkpoint into a new directory and flush it to disk."""
     path.mkdir()
     small, large = _separate(trackables)
     for file, variables in small.items():
@@ -170,15 +169,15 @@ def _save(
         sums += f"{_digest(text.encode())}  {file}\n"
     (path / SUMS).write_text(sums)
     for file in path.iterdir():
-        if file.stat().st_nlink < 2:  # The others are on disk already.
+        if file.stat().st_nlink < 2:  # Links are on disk already.
             files.flush(file)
     files.flush(path)
 
 
 def _num_new_bytes(trackables: dict[str, Any], newest: pathlib.Path) -> int:
-    """Room that a checkpoint takes, apart from blocks that the newest one has."""
+    """Return the bytes of a new checkpoint without blocks that can be linked."""
     small, large = _separate(trackables)
-    directory = "ram://checkpoint"  # Of TensorFlow, to see how long the files are.
+    directory = "ram://checkpoint"  # TensorFlow's memory, to measure file sizes.
     tf.io.gfile.makedirs(directory)
     for file, variables in small.items():
         tf.train.Checkpoint(**variables).write(f"{directory}/{file}")
@@ -191,12 +190,12 @@ def _num_new_bytes(trackables: dict[str, Any], newest: pathlib.Path) -> int:
         for name, block in _blocks(variable)
         if not (newest / name).exists()
     }
-    sizes += [*blocks.values(), 1, 1, 1, 1]  # Besides, JSON files and the directory.
+    sizes += [*blocks.values(), 1, 1, 1, 1]  # And JSON files and the directory.
     return sum(-(-size // PAGE) * PAGE for size in sizes)
 
 
 def _identity(path: pathlib.Path) -> Any:
-    """Value that changes when another directory takes the place of this one."""
+    """Return a value that changes when another directory replaces this one."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -205,7 +204,7 @@ def _identity(path: pathlib.Path) -> Any:
 
 
 def _separate(trackables: dict[str, Any]) -> tuple[dict[str, dict], dict[str, Any]]:
-    """What TensorFlow saves, by file, and the large variables, by path."""
+    """Split trackables into TensorFlow's, by file, and large variables, by path."""
     large: dict[str, tf.Variable] = {}
     tree = _without_large(trackables, "", large)
     memory = {MEMORY: tree.pop(MEMORY)} if MEMORY in tree else {}
@@ -213,9 +212,9 @@ def _separate(trackables: dict[str, Any]) -> tuple[dict[str, dict], dict[str, An
 
 
 def _without_large(node: Any, path: str, large: dict[str, tf.Variable]) -> Any:
-    """Move the large variables of nested structures into a dict.
+    """Move large variables of nested structures into a dict.
 
-    Sequences become mappings, so that the others keep their names.
+    Sequences become mappings, so that other variables keep their names.
     """
     if isinstance(node, keras.layers.Layer):
         node = node.variables
@@ -233,7 +232,7 @@ def _without_large(node: Any, path: str, large: dict[str, tf.Variable]) -> Any:
 
 
 def _num_bytes(variable: tf.Variable) -> int:
-    """Size of numbers, zero where it is not known."""
+    """Return the bytes of a numeric variable, zero if unknown."""
     if variable.dtype == tf.string:
         return 0
     return (variable.shape.num_elements() or 0) * variable.dtype.size
@@ -246,7 +245,7 @@ def _type(variable: tf.Variable) -> str:
 def _write(
     variable: tf.Variable, directory: pathlib.Path, newest: pathlib.Path
 ) -> dict[str, Any]:
-    """Save a large variable; returns what `blocks.json` says of it."""
+    """Save a large variable; return its entry in `blocks.json`."""
     names = []
     for name, block in _blocks(variable):
         names.append(name)
@@ -258,9 +257,9 @@ def _write(
 
 
 def _blocks(variable: tf.Variable) -> Iterator[tuple[str, np.ndarray]]:
-    """Names of files, and bytes of a large variable to write there."""
-    # Without a copy, which `read_value` makes where parts were assigned. Nor may the
-    # value be kept, or the next one to assign a part would make it.
+    """Yield the file name and the bytes of each block of a large variable."""
+    # `read_value` would copy a variable whose parts were assigned. The value must not
+    # be kept either, or the next assignment of a part would copy.
     value = variable.read_value_no_copy()
     length = value.shape[0]
     rows = max(length * BLOCK_BYTES // _num_bytes(variable), 1)
@@ -270,7 +269,7 @@ def _blocks(variable: tf.Variable) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _link(source: pathlib.Path, target: pathlib.Path, size: int) -> bool:
-    """Make a link to a file if it is there, whole, and links are possible."""
+    """Link to a file if it exists with this size and links are possible."""
     try:
         if source.stat().st_size != size:
             return False
@@ -285,7 +284,7 @@ def _digest(block: np.ndarray | bytes) -> str:
 
 
 def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> dict:
-    """Load what `_save` made of trackables; returns the state."""
+    """Load a checkpoint written by `_save`; return its state."""
     state, saved = _json(path, "state.json"), _json(path, "blocks.json")
     small, large = _separate(trackables)
     if not memory:
@@ -314,7 +313,7 @@ def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> di
 
 
 def _is_whole(prefix: pathlib.Path) -> bool:
-    """Whether the files of a checkpoint of TensorFlow's can be read at all."""
+    """Return whether the files of a TensorFlow checkpoint are readable."""
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         for name in reader.get_variable_to_shape_map():
@@ -324,7 +323,7 @@ def _is_whole(prefix: pathlib.Path) -> bool:
     return True
 
 
-# What TensorFlow raises for files that are damaged, or do not fit.
+# Errors that TensorFlow raises for files that are damaged or do not fit.
 _UNREADABLE = (ValueError, AssertionError, LookupError, tf.errors.OpError)
 
 
@@ -340,12 +339,12 @@ def _load(variable: tf.Variable, directory: pathlib.Path, names: list[str]) -> N
         rows = tf.range(start, start + len(value))
         variable.scatter_update(tf.IndexedSlices(value, rows))
         start += len(value)
-    # From now on reading copies, since parts were assigned; this ends it.
+    # Assigning parts makes later reads copy; this call ends that.
     variable.read_value_no_copy()
 
 
 def _json(directory: pathlib.Path, name: str) -> dict:
-    """Content of a file of a checkpoint, which must be what was saved."""
+    """Read a JSON file of a checkpoint; verify its hash."""
     content, sums = (_bytes(directory / x).tobytes() for x in (name, SUMS))
     if f"{_digest(content)}  {name}".encode() not in sums.splitlines():
         raise _damage(directory, name)
@@ -353,7 +352,7 @@ def _json(directory: pathlib.Path, name: str) -> dict:
 
 
 def _bytes(file: pathlib.Path) -> np.ndarray:
-    """Bytes of a file, none if it is missing."""
+    """Read the bytes of a file, none if it is missing."""
     try:
         return np.fromfile(file, np.uint8)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Conditional side effects whose cost, when they do not happen, is small."""
+"""Conditional side effects that cost little when they do not happen."""
 
 import contextlib
 import contextvars
@@ -16,17 +16,17 @@ def when(
 ) -> Any:
     """Call a function if the predicate is true, for side effects or a tensor.
 
-    `tf.cond` becomes one switch for every variable that the branch touches, which all
-    run at every step: for a training update 0.2 ms. Here it stays one operation that
-    calls the branch as a function. But one operation takes variables of one device
-    only, so where there are several devices it becomes a loop.
+    `tf.cond` becomes one switch per variable of the branch, and all of them run at
+    every step, which takes 0.2 ms for a training update. Here it stays one operation
+    that calls the branch as a function. One operation only takes variables of one
+    device, so with several devices it becomes a loop.
 
     Args:
       predicate: Scalar bool.
-      function: Traced once; may use any variable, but symbolic tensors only if they
-        are among the arguments.
+      function: Traced once; may use any variable, but symbolic tensors only as
+        arguments.
       *args: Arguments of the functions.
-      otherwise: Called if the predicate is false. If given, both functions return one
+      otherwise: Called if the predicate is false. With it, both functions return one
         tensor of the same shape and dtype, which is returned; else None is.
     """
     if tf.executing_eagerly():
@@ -47,7 +47,7 @@ def when(
     captured = len(chosen.captured_inputs)
     inputs = [*args, *chosen.captured_inputs]
     other = _trace(other, inputs)
-    predicate = tf.identity(predicate)  # Belongs to the current graph.
+    predicate = tf.identity(predicate)  # In the current graph.
     chosen.add_to_graph(predicate.graph)
     other.add_to_graph(predicate.graph)
     results = tf.raw_ops.If(
@@ -62,12 +62,23 @@ def when(
     return tf.ensure_shape(results[0], chosen.outputs[0].shape)
 
 
+def for_rows(
+    function: Callable[[tf.Tensor], None], rows: tf.Tensor, selected: tf.Tensor
+) -> None:
+    """Call a function with the selected rows, if there are any."""
+
+    def call(rows, selected):
+        function(tf.boolean_mask(rows, selected))
+
+    when(tf.reduce_any(selected), call, rows, selected)
+
+
 @contextlib.contextmanager
 def program() -> Iterator[None]:
-    """What is traced here will be compiled by XLA as a whole.
+    """Mark operations traced here as part of a program that XLA compiles.
 
-    There, a conditional copies all variables that it may change, whether it does or
-    not; a loop that runs once or never changes them in place.
+    In such programs, a conditional copies all variables that it may change, taken or
+    not; a loop that runs at most once changes them in place.
     """
     token = _in_program.set(True)
     try:
@@ -77,7 +88,7 @@ def program() -> Iterator[None]:
 
 
 def in_program() -> bool:
-    """Whether what is traced now is part of such a program."""
+    """Return whether the present trace is part of such a program."""
     return _in_program.get()
 
 
@@ -85,7 +96,7 @@ _in_program = contextvars.ContextVar("_in_program", default=False)
 
 
 def _at_most_once(predicate, function, args, otherwise) -> Any:
-    """`when` as a loop."""
+    """Implement `when` as a loop."""
 
     def body(_, *previous):
         result = function(*args)

@@ -1,4 +1,4 @@
-"""Configs are dataclasses: read from YAML, overridden from the command line, checked.
+"""Values that configs may have, and names of code that they may declare.
 
 Every mistake is a `ConfigError` of one line that says what to do.
 """
@@ -9,22 +9,21 @@ import dataclasses
 import difflib
 import importlib
 import inspect
-import pathlib
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TextIO
+from typing import Any
 
-from agents.tools import bounds, errors, files, schedules
+from agents.tools import bounds, errors, schedules
 
 
 class ConfigError(errors.Mistake):
-    """A mistake in a config, in one line."""
+    """Mistake in a config, in one line."""
 
 
 class NotImportedError(ConfigError):
-    """Something that a config names, where nothing may be imported."""
+    """Class or function of a config that must not be imported here."""
 
 
 _importing = contextvars.ContextVar("_importing", default=True)
@@ -32,7 +31,7 @@ _importing = contextvars.ContextVar("_importing", default=True)
 
 @contextlib.contextmanager
 def without_imports() -> Iterator[None]:
-    """Configs are read here without the code that they name, so less is checked."""
+    """Read configs without importing code that they name, so check less."""
     token = _importing.set(False)
     try:
         yield
@@ -43,7 +42,7 @@ def without_imports() -> Iterator[None]:
 def did_you_mean(
     name: str, known: Iterable[str], shown: Iterable[str] | None = None
 ) -> str:
-    """Suggestion for a misspelt name, or the known ones, or those that are shown."""
+    """Suggest a known name for a misspelt one, or list the known or shown names."""
     known = sorted(known)
     near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
     if near:
@@ -52,7 +51,7 @@ def did_you_mean(
 
 
 def declaration(value: Any, what: str = "it") -> dict:
-    """Mapping with a `type` of a declaration, which may be the name of the type alone.
+    """Return a declaration as a mapping with a `type`, given that or a type's name.
 
     Raises:
       ConfigError: if it is neither.
@@ -66,12 +65,21 @@ def declaration(value: Any, what: str = "it") -> dict:
     return dict(value)
 
 
+def imported(path: str) -> Any:
+    """Import the class or function at `module:name`, which must exist.
+
+    Tables can name everything this way, and only used entries are imported.
+    """
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def find(path: str) -> Any:
-    """Class or function at an import path `module:name`.
+    """Find the class or function at an import path `module:name`.
 
     Raises:
-      ConfigError: if there is none, with the traceback of a module that fails.
-      NotImportedError: where nothing may be imported.
+      ConfigError: if there is none, with the traceback if the module fails.
+      NotImportedError: inside `without_imports`.
     """
     if not _importing.get():
         raise NotImportedError(f"{path!r} is not imported here.")
@@ -92,7 +100,7 @@ def find(path: str) -> Any:
 
 
 def parameters(function: Callable) -> dict[str, Any]:
-    """Named parameters and their defaults."""
+    """Return named parameters and their defaults."""
     return {
         name: parameter.default
         for name, parameter in inspect.signature(function).parameters.items()
@@ -103,16 +111,16 @@ def parameters(function: Callable) -> dict[str, Any]:
 def call(
     function: Callable, arguments: dict, what: str, known: Iterable[str] | None = None
 ) -> Any:
-    """Result of a function of declared arguments.
+    """Call a function with arguments from a declaration.
 
     Args:
       function: Class or function.
-      arguments: By name.
+      arguments: Arguments by name.
       what: Name for error messages.
-      known: Names that it takes, by default those of its parameters.
+      known: Names of legal arguments, by default those of the parameters.
 
     Raises:
-      ConfigError: for unknown arguments, and for what the function refuses.
+      ConfigError: for unknown arguments, and for arguments that the function refuses.
     """
     known = parameters(function) if known is None else known
     for key in arguments:
@@ -122,60 +130,40 @@ def call(
                 f"unknown argument {key!r} of {what}; {did_you_mean(key, shown)}"
             )
     with errors.framed(what, ConfigError):
-        return function(**arguments)
-
-
-def build(cls: type, values: Any, path: str = "") -> Any:
-    """Dataclass from a mapping; unknown keys and mistyped values raise ConfigError."""
-    where = f"config key '{path}'" if path else "the config"
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise ConfigError(f"{where} needs a dataclass to tell its keys, got {cls}.")
-    if isinstance(values, cls):
-        return values
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where} must be a mapping, got {values!r}.")
-    with errors.framed(f"types of the keys of {cls.__name__}", ConfigError):
-        hints = typing.get_type_hints(cls)
-    known = {field.name for field in dataclasses.fields(cls)}
-    for key in values:
-        if key not in known:
-            full = f"{path}.{key}" if path else key
-            raise ConfigError(
-                f"unknown config key '{full}'; {did_you_mean(key, known)}"
-            )
-    arguments = {
-        key: convert(hints[key], value, f"{path}.{key}" if path else key)
-        for key, value in values.items()
-    }
-    with errors.framed(where, ConfigError):
         try:
-            made = cls(**arguments)
-            bounds.require(made)
-        except errors.Mistake:
-            raise
+            return function(**arguments)
         except bounds.OutOfBounds as error:
-            full = f"{path}.{error.field}" if path else error.field
-            raise ConfigError(f"config key '{full}' {error.text}") from error
-        except ValueError as error:  # How dataclasses refuse values.
-            raise ConfigError(f"{where}: {error}") from error
-    return made
+            raise ConfigError(f"{what}: {error}") from error
 
 
-def convert(hint: Any, value: Any, path: str) -> Any:
-    """Value as the type of its field, if it can be without guessing."""
+def convert(
+    hint: Any,
+    value: Any,
+    path: str,
+    section: Callable[[type, Any, str], Any] | None = None,
+) -> Any:
+    """Convert a value to the type of its field, without guessing.
+
+    Args:
+      hint: Type of the field.
+      value: Value from a config file.
+      path: Config key, for error messages.
+      section: Function of hint, value and path that makes dataclasses.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
     if origin in (types.UnionType, typing.Union):
-        return _convert_union(arguments, value, path)
+        return _convert_union(arguments, value, path, section)
     if dataclasses.is_dataclass(hint):
-        return _convert_dataclass(hint, value, path)
+        schedule = hint is schedules.Schedule
+        return _schedule(value, path) if schedule else section(hint, value, path)
     if origin is tuple and isinstance(value, list | tuple):
         if arguments[-1] is ...:
-            return tuple(convert(arguments[0], x, path) for x in value)
+            return tuple(convert(arguments[0], x, path, section) for x in value)
         if len(arguments) == len(value):
             pairs = zip(arguments, value, strict=True)
-            return tuple(convert(kind, x, path) for kind, x in pairs)
+            return tuple(convert(kind, x, path, section) for kind, x in pairs)
     if dict in (hint, origin) and isinstance(value, dict):
         return dict(value)
     if list in (hint, origin) and isinstance(value, list | tuple):
@@ -189,7 +177,7 @@ def convert(hint: Any, value: Any, path: str) -> Any:
 
 
 def _name(hint: Any, value: Any) -> str:
-    """Demand that a value does not meet."""
+    """Describe the type that a value should have."""
     if hint is float and isinstance(value, float):
         return "a finite float"
     return (
@@ -198,8 +186,8 @@ def _name(hint: Any, value: Any) -> str:
 
 
 def _convert_scalar(hint: Any, value: Any) -> Any:
-    """Number, flag or text as its type; None if it is something else."""
-    if hint is float and isinstance(value, str):  # YAML 1.1 leaves 1e-4 as text.
+    """Convert to a number, flag or text; return None if that is impossible."""
+    if hint is float and isinstance(value, str):  # In YAML 1.1, 1e-4 is text.
         with contextlib.suppress(ValueError):
             value = float(value)
     finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
@@ -211,17 +199,8 @@ def _convert_scalar(hint: Any, value: Any) -> Any:
     return value if hint in (bool, str) and isinstance(value, hint) else None
 
 
-def _convert_dataclass(hint: type, value: Any, path: str) -> Any:
-    """Section of a config, also by its short forms, or schedule."""
-    if hint is schedules.Schedule:
-        return _schedule(value, path)
-    if isinstance(value, str | list | tuple) and hasattr(hint, "short"):
-        return hint.short(value)
-    return build(hint, value, path)
-
-
-def _convert_union(arguments: tuple, value: Any, path: str) -> Any:
-    """First member of a union that takes the value; error of the best match else."""
+def _convert_union(arguments: tuple, value: Any, path: str, section: Any) -> Any:
+    """Convert by the first type that fits, or raise the best match's error."""
     errors = []
     if value is None and type(None) in arguments:
         return None
@@ -229,7 +208,7 @@ def _convert_union(arguments: tuple, value: Any, path: str) -> Any:
         if hint is type(None):
             continue
         try:
-            return convert(hint, value, path)
+            return convert(hint, value, path, section)
         except ConfigError as error:
             errors.append((dataclasses.is_dataclass(hint), error))
     mapping = isinstance(value, dict)
@@ -256,120 +235,7 @@ def _schedule(value: Any, path: str) -> schedules.Schedule:
         keys[key]: convert(hints[keys[key]], member, f"{path}.{key}")
         for key, member in value.items()
     }
-    return build(schedules.Schedule, arguments, path)
-
-
-def to_dict(config: Any) -> Any:
-    """Plain dicts, lists and scalars of a config, in the order of its fields."""
-    if isinstance(config, schedules.Schedule):
-        return config.to_dict()
-    if dataclasses.is_dataclass(config):
-        return {
-            field.name: to_dict(getattr(config, field.name))
-            for field in dataclasses.fields(config)
-        }
-    if isinstance(config, dict):
-        return {key: to_dict(value) for key, value in config.items()}
-    if isinstance(config, list | tuple):
-        return [to_dict(value) for value in config]
-    return config
-
-
-def override(values: dict, assignments: Iterable[str]) -> dict:
-    """Copy of a nested mapping with assignments `a.b=value` applied; values are YAML.
-
-    Only the form is checked here; `build` checks names and types.
-    """
-    values = to_dict(values)
-    for assignment in assignments:
-        path, equals, text = assignment.partition("=")
-        if not equals or not path:
-            raise ConfigError(f"--set takes key=value, got {assignment!r}.")
-        *parents, last = path.split(".")
-        node = values
-        for parent in parents:
-            if parent not in node:
-                hint = did_you_mean(parent, node)
-                raise ConfigError(f"unknown config key '{path}'; {hint}")
-            if not isinstance(node[parent], dict):
-                raise ConfigError(
-                    f"unknown config key '{path}'; {parent!r} is {node[parent]!r}."
-                )
-            node = node[parent]
-        node[last] = parse(text, f"--set {path}")
-    return values
-
-
-def parse(text: str, name: str) -> Any:
-    """Value of a YAML text; tags that construct Python objects are refused."""
-    from agents.tools import plain_yaml
-
     try:
-        return plain_yaml.read(text)
-    except plain_yaml.PlainError as error:
-        raise ConfigError(f"{name} {error}") from error
-
-
-def require_name(name: str, what: str) -> None:
-    """Raise ConfigError unless a text can be part of the name of a directory.
-
-    So what is named by it stays in the directory where it belongs.
-    """
-    if "/" in name or name in (".", "..") or not name.isprintable():
-        raise ConfigError(
-            f"{what} is {name!r}, but directories are named by it; use plain text "
-            "without '/'."
-        )
-
-
-def load(filename: str | pathlib.Path) -> Any:
-    """Content of a YAML file."""
-    from agents.tools import plain_yaml
-
-    path = pathlib.Path(filename)
-    try:
-        if path.exists() and not path.is_file():  # Pipes and devices may never end.
-            raise ConfigError(
-                f"cannot read config file {filename}: it is no regular file."
-            )
-        with path.open(encoding="utf-8") as file:
-            text = file.read(plain_yaml.LONGEST + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read config file {filename}: {error}") from error
-    return parse(text, str(filename))
-
-
-def load_mapping(filename: str | pathlib.Path) -> dict:
-    """Content of a YAML file that is a mapping of config keys."""
-    values = load(filename)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{filename} is not a mapping of config keys.")
-    return values
-
-
-def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
-    """Write a config as a YAML file that `load` and `build` read back."""
-    from ruamel import yaml
-
-    writer = yaml.YAML(typ="safe", pure=True)
-    writer.default_flow_style = None
-    writer.sort_base_mapping_type_on_output = False
-    values = to_dict(config)
-    if not isinstance(target, str | pathlib.Path):
-        writer.dump(values, target)
-        return
-    with files.whole(target) as partial:
-        writer.dump(values, partial)
-
-
-def differences(old: dict, new: dict, path: str = "") -> list[str]:
-    """Lines `a.b: old -> new` for every leaf in which two nested mappings differ."""
-    lines = []
-    for key in [*old, *(k for k in new if k not in old)]:
-        full = f"{path}.{key}" if path else str(key)
-        left, right = old.get(key), new.get(key)
-        if isinstance(left, dict) and isinstance(right, dict):
-            lines += differences(left, right, full)
-        elif left != right:
-            lines.append(f"{full}: {left!r} -> {right!r}")
-    return lines
+        return schedules.Schedule(**arguments)
+    except ValueError as error:
+        raise ConfigError(f"config key '{path}': {error}") from error

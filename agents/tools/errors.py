@@ -1,4 +1,4 @@
-"""Mistakes of users: one line each, with the traceback of their own code below."""
+"""The two roots of all errors, `Mistake` and `Failure`, and one-line texts."""
 
 import contextlib
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 LONGEST = 800
-"""Characters of a line; of longer ones the middle is left out."""
+"""Most characters of a line; longer ones lose their middle."""
 LIBRARIES = sys.stdlib_module_names | {
     "agents",
     "gymnasium",
@@ -18,20 +18,19 @@ LIBRARIES = sys.stdlib_module_names | {
     "ruamel",
     "tensorflow",
 }
-"""Packages whose frames say nothing to a user about code of their own."""
+"""Packages whose frames say nothing about the code of a user."""
 
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 HEADER = "Traceback (most recent call last):"
-"""What tracebacks begin with."""
+"""First line of tracebacks."""
 
 
 class Mistake(ValueError):
-    """A mistake of the user, in one line that says what to do.
+    """Mistake of the user, in one line that says what to do.
 
-    The traceback of the user's own code, if that has failed, is in the text, too, below
-    an empty line. Commands print it and end with exit code 2, before they start any
-    process.
+    If the user's own code failed, its traceback follows in the text after an empty
+    line. Commands print the text and exit with code 2, before they start any process.
     """
 
     def __init__(self, text: str) -> None:
@@ -39,14 +38,22 @@ class Mistake(ValueError):
         super().__init__(f"{line(first)}{traceback_}{rest}")
 
 
+class Failure(RuntimeError):
+    """Failure of a run, in one line that says what has failed.
+
+    The traceback of the failed code may follow. Commands print the text and exit with
+    code 1.
+    """
+
+
 def control(text: str) -> str | None:
-    """First character of a text that files cannot hold, or that controls terminals."""
+    """Return the first character that files cannot hold or that controls terminals."""
     wrong = (x for x in text if unicodedata.category(x) in ("Cc", "Cs"))
     return next((x for x in wrong if x not in "\n\t"), None)
 
 
 def line(text: str) -> str:
-    """Text in one line of bounded length, without characters that print nothing."""
+    """Shorten a text to one line of printable characters."""
     words = " ".join(text.split())
     shown = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in words)
     if len(shown) <= LONGEST:
@@ -62,13 +69,13 @@ def framed(
 ) -> Iterator[None]:
     """Turn errors of code that a user has named into mistakes.
 
-    The traceback begins where that code does. It is left out where a library refuses
-    arguments, since there is no such code.
+    The traceback begins at the first frame of that code. It is omitted if a library
+    refuses arguments, since no such code is involved.
 
     Args:
-      what: Begins the line.
-      kind: Mistake to raise.
-      others: Errors that stay as they are.
+      what: Beginning of the line.
+      kind: Class of the mistake to raise.
+      others: Errors that pass unchanged.
     """
     try:
         yield
@@ -77,28 +84,38 @@ def framed(
     except others:
         raise
     except BaseException as error:  # Modules may end the process, too.
-        raise kind(f"{what}: {_reason(error)}{_details(error)}") from error
+        raise kind(f"{what}: {_refusal(error)}{_details(error)}") from error
 
 
-def _reason(error: BaseException) -> str:
-    """Kind and text of an error; the text alone where that says it all."""
+def reason(error: BaseException) -> str:
+    """Return type and text of an exception, in one line."""
+    kind = type(error).__name__
     try:
-        text = str(error).strip()
-    except Exception:  # The error is an object of the user.
-        text = ""
-    if isinstance(error, SystemExit):
-        return f"it ends the process by SystemExit({text})."
-    if not text:
-        return f"{type(error).__name__}."
-    lines = [x for x in _COLORS.sub("", text).splitlines() if x.strip()]
+        text = _COLORS.sub("", str(error)).strip()
+    except Exception:  # The error is a user's object.
+        return kind
+    lines = [x.strip() for x in text.splitlines() if x.strip()]
     said = [x for x in lines if not x.startswith("Exception encountered")]  # By Keras.
-    first = (said or lines)[0].rpartition("__init__() ")[2]
+    if not lines:
+        return kind
+    last = text.startswith("in user code:")  # By AutoGraph, around frames.
+    return f"{kind}: {(said or lines)[-1 if last else 0].removeprefix(f'{kind}: ')}"
+
+
+def _refusal(error: BaseException) -> str:
+    """Return the reason of an error, without its type if the text suffices."""
+    if isinstance(error, SystemExit):
+        return f"it ends the process by SystemExit({error})."
+    kind, _, text = reason(error).partition(": ")
+    if not text:
+        return f"{kind}."
+    text = text.rpartition("__init__() ")[2]
     plain = isinstance(error, ImportError) or type(error) in (TypeError, ValueError)
-    return first if plain else f"{type(error).__name__}: {first}"
+    return text if plain else f"{kind}: {text}"
 
 
 def _details(error: BaseException) -> str:
-    """Traceback from the first frame on that is in none of the libraries."""
+    """Return the traceback from the first frame outside of the libraries."""
     frames = last = error.__traceback__
     while frames is not None and _package(frames) in LIBRARIES:
         frames, last = frames.tb_next, frames
@@ -112,5 +129,5 @@ def _details(error: BaseException) -> str:
 
 
 def _package(frames: TracebackType) -> str:
-    """Package that the first one of some frames is in."""
+    """Return the package of the first frame of a traceback."""
     return frames.tb_frame.f_globals.get("__name__", "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""Environments that live in other processes, as seen from here."""
+"""Client side of environments that live in other processes."""
 
 import contextlib
 import weakref
@@ -11,14 +11,14 @@ from agents.tools import channels, checks, processes
 
 
 class Remote:
-    """An environment that lives in another process.
+    """Client of an environment in another process.
 
-    Attributes are read over there; methods other than `step`, `reset`, `render` and
-    `close` are called by `call`. Subclasses implement `_request`.
+    Attributes are read in that process; `call` calls methods other than `step`,
+    `reset`, `render` and `close`. Subclasses implement `_request`.
     """
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """Call a method of the environment and return a promise of its result."""
+        """Call a method of the environment; return a promise of its result."""
         return self._request(channels.CALL, name, args, kwargs)
 
     def render(self) -> Any:
@@ -26,34 +26,33 @@ class Remote:
         return self.call("render")()
 
     def __getattr__(self, name: str) -> Any:
-        """Value of an attribute of the environment."""
+        """Read an attribute of the environment."""
         if name.startswith("_"):
             raise AttributeError(name)
         return self._request(channels.GET, name)()
 
     def _request(self, kind: bytes, *request: Any) -> Callable[[], Any]:
-        """Send a request and return a promise of the reply."""
+        """Send a request; return a promise of the reply."""
         raise NotImplementedError
 
 
 class ExternalProcess(Remote):
-    """Environment that is constructed and stepped in a process of its own.
+    """Environment that is constructed and stepped in its own process.
 
     With `blocking=False`, methods return a promise at once: a function without
-    arguments that waits for the result. There can be one promise at a time. The
-    process is started without waiting for it, and ends with this object, with `close`
-    or with the program, whichever comes first and however it comes.
+    arguments that waits for the result. Only one promise can be open at a time. The
+    constructor does not wait for the process. The process ends with this object, with
+    `close` or with the program, whichever comes first.
 
     Args:
       constructor: Function without arguments that returns the environment; it is
-        pickled by value where necessary, so lambdas are fine.
-      timeout: Seconds that a reply may take; None waits forever.
-      start_timeout: Seconds that the construction may take.
+        pickled by value if necessary, so lambdas are allowed.
+      timeout: Longest wait for a reply in seconds; None waits forever.
+      start_timeout: Longest wait for the construction in seconds.
 
     Raises:
       processes.EnvProcessError: from all methods if the process fails.
-      RuntimeError: if another request is made before the last promise was called, or
-        after `close`.
+      RuntimeError: for a request before the last promise was called, or after `close`.
     """
 
     def __init__(
@@ -75,16 +74,16 @@ class ExternalProcess(Remote):
 
     @property
     def observation_space(self) -> gymnasium.Space:
-        """Space of observations, known once the process has started."""
+        """Space of observations; waits until the process has started."""
         return self._start()[0]
 
     @property
     def action_space(self) -> gymnasium.Space:
-        """Space of actions, known once the process has started."""
+        """Space of actions; waits until the process has started."""
         return self._start()[1]
 
     def step(self, action: Any, blocking: bool = True) -> Any:
-        """Step the environment, or promise to."""
+        """Step the environment, or return a promise to do so."""
         promise = self.call("step", action)
         return promise() if blocking else promise
 
@@ -95,7 +94,7 @@ class ExternalProcess(Remote):
         options: dict | None = None,
         blocking: bool = True,
     ) -> Any:
-        """Reset the environment, or promise to."""
+        """Reset the environment, or return a promise to do so."""
         options = {} if options is None else {"options": options}
         promise = self.call("reset", seed=seed, **options)
         return promise() if blocking else promise
@@ -108,14 +107,14 @@ class ExternalProcess(Remote):
         return self._closer()
 
     def _start(self) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """Wait for the environment to be constructed and return its spaces."""
+        """Wait for the construction of the environment; return its spaces."""
         if self._spaces is None:
             self._spaces = self._receive()
             self._worker.set_timeout(self._timeout)
         return self._spaces
 
     def _request(self, kind: bytes, *request: Any) -> Callable[[], Any]:
-        """Send a request and return a promise of the reply."""
+        """Send a request; return a promise of the reply."""
         if not self._closer.alive:
             raise RuntimeError("This environment process has been closed.")
         if self._pending:
@@ -138,7 +137,7 @@ class ExternalProcess(Remote):
         return promise
 
     def _receive(self) -> Any:
-        """Value of the next reply; errors end the process."""
+        """Return the value of the next reply; errors end the process."""
         if not self._closer.alive:
             raise RuntimeError("This environment process has been closed.")
         try:
@@ -153,7 +152,7 @@ class ExternalProcess(Remote):
 
 
 def respond(channel: channels.Channel, env: Any, kind: bytes, request: Sequence):
-    """Answer a request of a `Remote` in the process of the environment."""
+    """Answer a request of a `Remote`, in the process of the environment."""
     name, *arguments = request
     if kind == channels.CALL:
         args, kwargs = arguments
@@ -172,7 +171,7 @@ def respond(channel: channels.Channel, env: Any, kind: bytes, request: Sequence)
 
 
 def _attribute(env: Any, name: str) -> Any:
-    """Attribute of an environment or of what it wraps."""
+    """Return an attribute of an environment or of those that it wraps."""
     if not hasattr(env, name) and hasattr(env, "get_wrapper_attr"):
         return env.get_wrapper_attr(name)
     return getattr(env, name)
@@ -183,7 +182,7 @@ def _serve(
     stack: contextlib.ExitStack,
     constructor: Callable[[], Any],
 ):
-    """Main function of the process of an `ExternalProcess`."""
+    """Serve the environment of an `ExternalProcess` in its process."""
     env = constructor()
     stack.callback(env.close)
     channel.send(channels.RESULT, (env.observation_space, env.action_space))

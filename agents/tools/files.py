@@ -1,4 +1,4 @@
-"""Files that are whole or as they were, and directories that one process works in."""
+"""Files that are replaced as a whole, and directories with one process at a time."""
 
 import contextlib
 import errno
@@ -10,29 +10,31 @@ import socket
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from agents.tools import errors
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of full disks, and of limits of their use."""
+"""Errors of full disks and exceeded quotas."""
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
-"""Errors of file systems that have no locks."""
+"""Errors of file systems without locks."""
 LOCK = "lock"
-"""File in a directory that is locked by the process that works there."""
+"""File that is locked by the process that works in its directory."""
 
 
-class WriteError(RuntimeError):
-    """A file that cannot be written, in one line that says how much room it needs."""
+class WriteError(errors.Failure):
+    """File that cannot be written, in one line that names the required space."""
 
 
-class InUseError(ValueError):
-    """A directory that another process works in, in one line."""
+class InUseError(errors.Mistake):
+    """Directory that another process works in, in one line."""
 
 
 def write_error(path: pathlib.Path, error: Exception, needs: str) -> WriteError:
-    """Error for a file or directory that cannot be written.
+    """Create the error for a file or directory that cannot be written.
 
     Args:
-      path: Of what cannot be written.
-      error: Of the operating system, or of TensorFlow, which repeats that.
-      needs: Room that it needs.
+      path: File or directory.
+      error: Error of the operating system, or of TensorFlow, which quotes it.
+      needs: Required space, as text.
     """
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
@@ -46,7 +48,7 @@ def write_error(path: pathlib.Path, error: Exception, needs: str) -> WriteError:
 
 
 def size(num_bytes: int) -> str:
-    """Number of bytes in words."""
+    """Format a number of bytes with a unit."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= scale:
             return f"{num_bytes / scale:.1f} {unit}"
@@ -55,12 +57,12 @@ def size(num_bytes: int) -> str:
 
 @contextlib.contextmanager
 def whole(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
-    """Give a path to write to, which takes the place of a file at the end.
+    """Yield a path to write to, and replace the file by it at the end.
 
-    Whatever happens meanwhile, the file is whole, or what it was before.
+    After any failure, the old file is still there, unchanged.
 
     Raises:
-      WriteError: if there is no room for it.
+      WriteError: if the disk is full.
     """
     path = pathlib.Path(path)
     target = pathlib.Path(os.path.realpath(path))
@@ -84,13 +86,13 @@ def whole(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def write(path: str | pathlib.Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file, as a whole or not at all."""
     with whole(path) as partial:
         partial.write_bytes(text.encode())
 
 
 def flush(path: pathlib.Path) -> None:
-    """Make sure that a file or directory is on disk."""
+    """Flush a file or directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -99,9 +101,9 @@ def flush(path: pathlib.Path) -> None:
 
 
 def cut(path: pathlib.Path, end: int | None = None) -> int:
-    """Leave the whole lines within the first `end` bytes of a file; returns their size.
+    """Truncate a file to its whole lines within `end` bytes; return the new size.
 
-    Without an end, all of its whole lines.
+    Without an end, all whole lines stay.
     """
     size_ = path.read_bytes()[:end].rfind(b"\n") + 1
     os.truncate(path, size_)
@@ -110,19 +112,19 @@ def cut(path: pathlib.Path, end: int | None = None) -> int:
 
 @contextlib.contextmanager
 def alone(directory: str | pathlib.Path, wait: bool = False) -> Iterator[None]:
-    """Keep other processes that ask for the same away from a directory.
+    """Lock a directory against other processes that use this function.
 
-    The kernel holds the lock for this process, and drops it when the process ends in
-    whatever way, so a file that is left behind locks nothing; what is in it only tells
-    others whom they wait for. Network file systems pass the lock on to other machines;
-    those without locks keep nobody away.
+    The kernel holds the lock and drops it when the process ends in any way, so a
+    leftover file locks nothing; its content only names the process to wait for. Network
+    file systems pass the lock on to other machines; file systems without locks keep
+    nobody away.
 
     Args:
-      directory: Where the file `lock` is meanwhile.
-      wait: Until others have finished.
+      directory: Location of the file `lock`.
+      wait: Whether to wait until others have finished.
 
     Raises:
-      InUseError: if another process is there and we do not wait.
+      InUseError: if another process has the lock and `wait` is false.
     """
     path = pathlib.Path(directory) / LOCK
     with contextlib.ExitStack() as stack:
@@ -140,7 +142,7 @@ def alone(directory: str | pathlib.Path, wait: bool = False) -> Iterator[None]:
 
 
 def _lock(file: BinaryIO, directory: str | pathlib.Path, wait: bool) -> None:
-    """Take a lock, if the file system has any; raises InUseError."""
+    """Lock a file, if the file system can; raises InUseError."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError as error:
@@ -155,7 +157,7 @@ def _lock(file: BinaryIO, directory: str | pathlib.Path, wait: bool) -> None:
 
 
 def _is_at(file: BinaryIO, path: pathlib.Path) -> bool:
-    """Whether an open file is the one at a path."""
+    """Return whether an open file is the one at a path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -1,85 +1,42 @@
-"""A batch of environments lifted into the TensorFlow graph."""
+"""Batch of environments inside the TensorFlow graph."""
 
 import ctypes
-import math
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from agents.tools import batch_env, spaces
-
-
-class Step(NamedTuple):
-    """What environments show before they act, for all rows `[N, ...]`.
-
-    Attributes:
-      observation: Structure of tensors to act upon.
-      first: bool, rows whose episode begins here.
-    """
-
-    observation: Any
-    first: tf.Tensor
-
-
-class Outcome(NamedTuple):
-    """What a step of the environments gave, for all rows `[N, ...]`.
-
-    Attributes:
-      observation: Structure of tensors; where done, the true last one.
-      reward: float32, raw.
-      terminated, truncated: bool.
-      ended: float32 `[N, 4]`: both flags, and score (sum of raw rewards) and length
-        of the episode so far.
-    """
-
-    observation: Any
-    reward: tf.Tensor
-    terminated: tf.Tensor
-    truncated: tf.Tensor
-    ended: tf.Tensor
-
-    @property
-    def done(self) -> tf.Tensor:
-        """bool `[N]`, rows whose episode ended here."""
-        return self.terminated | self.truncated
-
-
-def ended(
-    terminated: tf.Tensor, truncated: tf.Tensor, score: tf.Tensor, length: tf.Tensor
-) -> tf.Tensor:
-    """`Outcome.ended` of its columns `[N]`."""
-    columns = [tf.cast(x, tf.float32) for x in (terminated, truncated, score, length)]
-    return tf.stack(columns, 1)
+from agents.tools import batch_env, spaces, steps, transitions
 
 
 class InGraphBatchEnv:
-    """Steps one batch of environments, or two in turns, from inside the graph.
+    """Runner of one batch of environments, or two in turns, from inside the graph.
 
-        step = env.begin()
+        before = env.begin()
         while ...:
             action = ...
-            outcome, step = env.simulate(step, action)
+            after, before = env.simulate(before, action)
 
-    The environments know where their episodes are; nothing is held in variables. Where
-    one ends, the next one begins in the same step. Every step is one call into Python,
-    whatever the environments are.
+    The environments keep the state of their episodes; no variables hold it. When an
+    episode ends, the next one begins in the same step. Every step is a single call into
+    Python for any kind of environments.
 
-    With two batches, `parts` is 2 and the rows of the second follow those of the
-    first. Then a call starts the step of one part and waits for that of the other, so
-    that one part steps while the graph computes the actions of the other.
+    With two batches, `parts` is 2 and the rows of the second follow those of the first.
+    A call then starts the step of one part and waits for that of the other, so that one
+    part steps while the graph computes the actions of the other.
 
     Attributes:
       parts: Number of batches, which have equal sizes.
-      compiled: Whether XLA can compile it; not if steps are calls into Python.
-      error: The exception that the environments raised last, or None.
-      called: `time.monotonic()` when they were called, or None once they returned.
-      steps: Number of environment steps begun so far, also while the graph runs.
-      training: Whether `simulate` trained when it was called last; none before.
-      current: What the next call of `simulate` goes on with; none if episodes begin.
+      compiled: Whether XLA can compile the steps, which are calls into Python here.
+      error: The last exception of the environments, or None.
+      called: `time.monotonic()` of the running call into Python, else None.
+      steps: Number of environment steps begun so far, updated while the graph runs.
+      training: Whether the last call of `simulate` trained; None before the first.
+      current: State from which the next call continues; None if episodes begin.
     """
 
     compiled = False
@@ -98,9 +55,7 @@ class InGraphBatchEnv:
             for part in range(self.parts)
         ]
         self._specs = spaces.spec(self.observation_space)
-        leaves = spaces.flatten(self._specs)
-        self._others = [spec for spec in leaves if spec.dtype != np.float32]
-        self._width = batch_env.row_width(leaves)
+        self._columns = transitions.Columns(self.observation_space)
         self._action_specs = spaces.spec(self.action_space)
         self._started = [False] * self.parts
         self._seeds: np.ndarray | None = None
@@ -114,107 +69,87 @@ class InGraphBatchEnv:
 
     @property
     def observation_space(self):
-        """Space of one environment."""
+        """Observation space of one environment."""
         return self._envs[0].observation_space
 
     @property
     def action_space(self):
-        """Space of one environment."""
+        """Action space of one environment."""
         return self._envs[0].action_space
 
     def discontinue(self, seeds: np.ndarray | None = None) -> None:
         """Abandon all episodes; the next ones use the seeds, integers `[N]`.
 
-        Takes effect in `begin`; not to be called in a graph.
+        Takes effect in `begin`; not allowed inside a graph.
         """
         self.current = None
         if seeds is not None:
             self._seeds = np.array(seeds)
 
-    def begin(self) -> Step:
+    def begin(self) -> steps.Before:
         """Begin episodes in all rows."""
         leaves = spaces.flatten(self._specs)
-        *observation, first = tf.numpy_function(
-            self._begin,
-            [],
-            [spec.dtype for spec in leaves] + [tf.bool],
-        )
+        dtypes = [spec.dtype for spec in leaves] + [tf.bool]
+        *observation, first = _call(self._begin, [], dtypes)
         shaped = [
             tf.ensure_shape(x, [len(self), *spec.shape])
             for x, spec in zip(observation, leaves, strict=True)
         ]
         observation = spaces.unflatten(self._specs, shaped)
-        return Step(observation, tf.ensure_shape(first, [len(self)]))
+        return steps.Before(observation, tf.ensure_shape(first, [len(self)]))
 
     def simulate(
         self,
-        step: Step,
+        before: steps.Before,
         action: Any,
         start: int | tf.Tensor = 0,
         finish: int | tf.Tensor = 0,
-    ) -> tuple[Outcome, Step]:
+    ) -> tuple[steps.After, steps.Before]:
         """Step environments once; n is the number of rows of a part.
 
         Args:
-          step: What the actions belong to; nothing happens before it is known.
+          before: State that the actions answer; the step waits for it.
           action: Structure `[n, ...]` of the action space.
           start: Part that takes the actions; -1 for none.
-          finish: Part to wait for; -1 for none, then zeros are returned.
+          finish: Part to wait for; -1 for none, which returns zeros.
 
         Returns:
-          What happened to the finished part, and what it acts upon next.
+          The finished part after its step, and before its next one.
         """
-        dtypes = [tf.float32, *(x.dtype for _ in range(2) for x in self._others)]
+        specs = self._columns.others * 2
+        dtypes = [tf.float32, *(spec.dtype for spec in specs)]
         leaves = tf.nest.flatten(action)
-        results = tf.numpy_function(
-            self._simulate, [start, finish, step.first, *leaves], dtypes
+        inputs = [start, finish, before.first, *leaves]
+        results = _call(self._simulate, inputs, dtypes)
+        numbers, *others = tf.nest.flatten(results)  # One eager result is no list.
+        numbers = tf.ensure_shape(numbers, [self._size, self._columns.width])
+        others = [
+            tf.ensure_shape(x, [self._size, *spec.shape])
+            for x, spec in zip(others, specs, strict=True)
+        ]
+        half = len(others) // 2
+        reward, flags, last, following = self._columns.split(
+            numbers, others[:half], others[half:]
         )
-        numbers, *others = tf.nest.flatten(results)  # One alone is no list eagerly.
-        numbers = tf.ensure_shape(numbers, [self._size, self._width])
-        reward, flags, _, last, following = tf.split(
-            numbers, [1, 2, 2, *[(self._width - batch_env.NUMBERS) // 2] * 2], 1
+        after = steps.After(
+            self._columns.structure(last),
+            reward,
+            *tf.unstack(flags > 0, axis=1),
+            numbers[:, transitions.RECORD],
         )
-        terminated, truncated = tf.unstack(flags > 0, axis=1)
-        half = len(self._others)
-        outcome = Outcome(
-            self._structure(last, others[:half]),
-            tf.reshape(reward, [self._size]),
-            terminated,
-            truncated,
-            numbers[:, batch_env.TERMINATED : batch_env.NUMBERS],
-        )
-        observation = self._structure(following, others[half:])
-        return outcome, Step(observation, outcome.done)
+        return after, steps.Before(self._columns.structure(following), after.done)
 
     def close(self) -> None:
         """Close the environments and their processes."""
         for env in self._envs:
             env.close()
 
-    def _structure(self, numbers: tf.Tensor, others: list[tf.Tensor]) -> Any:
-        """Observation `[n, ...]` of its float32 leaves in one tensor, and the others."""
-        leaves = spaces.flatten(self._specs)
-        floats = [spec for spec in leaves if spec.dtype == np.float32]
-        sizes = [math.prod(spec.shape) for spec in floats]
-        parts = tf.split(numbers, sizes, 1) if len(sizes) > 1 else [numbers]
-        parts, others = iter(parts), iter(others)
-        shaped = []
-        for spec in leaves:
-            shape = [self._size, *spec.shape]
-            if spec.dtype != np.float32:
-                shaped.append(tf.ensure_shape(next(others), shape))
-            elif len(spec.shape) == 1:
-                shaped.append(next(parts))
-            else:
-                shaped.append(tf.reshape(next(parts), shape))
-        return spaces.unflatten(self._specs, shaped)
-
     def _begin(self) -> list[np.ndarray]:
-        """Leaves of the first observation and what rows are new, as arrays."""
+        """Return leaves of the first observations and flags of new rows, as arrays."""
         parts = []
-        with self._watched():
+        with _Watched(self):
             for part in np.flatnonzero(self._started):
-                self._finish(part)  # What the algorithm failed beside.
+                self._finish(part)  # The algorithm failed meanwhile.
             for env, rows in zip(self._envs, self._rows, strict=True):
                 seeds = None if self._seeds is None else self._seeds[rows]
                 parts.append(spaces.flatten(env.reset(seeds=seeds)))
@@ -230,17 +165,17 @@ class InGraphBatchEnv:
         _: np.ndarray,
         *leaves: np.ndarray,
     ) -> list[np.ndarray]:
-        """Numbers and other leaves of the part to wait for, as arrays."""
+        """Start one part; return numbers and leaves of the part to wait for."""
         _keep_thread_state()
-        with self._watched():
+        with _Watched(self):
             if start >= 0:
                 self.steps += self._size
                 action = spaces.unflatten(self._action_specs, list(leaves))
                 self._envs[start].start(action, restart=True)
                 self._started[start] = True
             if finish < 0:
-                numbers = np.zeros((self._size, self._width), np.float32)
-                others = [spec.zeros(self._size) for spec in self._others]
+                numbers = np.zeros((self._size, self._columns.width), np.float32)
+                others = [spec.zeros(self._size) for spec in self._columns.others]
                 return [numbers, *others, *others]
             result = self._finish(finish)
         self._account(int(finish), result)
@@ -252,22 +187,19 @@ class InGraphBatchEnv:
         return self._envs[part].finish()
 
     def _account(self, part: int, result: batch_env.Results) -> None:
-        """Complete what a step gave by what is known of the episodes."""
+        """Add score and length of the episodes to the results of a step."""
         numbers, done, rows = result.numbers, result.done, self._rows[part]
         score, length = self._score[rows], self._length[rows]
-        score += numbers[:, batch_env.REWARD]
+        score += numbers[:, transitions.REWARD]
         length += 1
-        numbers[:, batch_env.SCORE] = score
-        numbers[:, batch_env.LENGTH] = length
+        numbers[:, transitions.SCORE] = score
+        numbers[:, transitions.LENGTH] = length
         if done.any():
             score[done] = length[done] = 0
 
-    def _watched(self) -> "_Watched":
-        return _Watched(self)
-
 
 class _Watched:
-    """Keeps when a call began, and its exception, which TensorFlow turns into text."""
+    """Recorder of the start and the exception of a call, for clear errors."""
 
     def __init__(self, owner: InGraphBatchEnv) -> None:
         self._owner = owner
@@ -279,13 +211,23 @@ class _Watched:
         self._owner.error, self._owner.called = error, None
 
 
+def _call(method: Callable, inputs: list, dtypes: list) -> list[tf.Tensor]:
+    """Call a method from the graph.
+
+    TensorFlow keeps functions that graphs call as long as the process lives, so this
+    function only holds a weak reference to the object of the method.
+    """
+    reference = weakref.WeakMethod(method)
+    return tf.numpy_function(lambda *arrays: reference()(*arrays), inputs, dtypes)
+
+
 _threads = threading.local()
 
 
 def _keep_thread_state() -> None:
-    """Keep what Python knows of this thread, one of TensorFlow's, between calls.
+    """Keep Python's state of this TensorFlow thread between calls.
 
-    Otherwise it is made anew for every call, for a third of what a call costs.
+    Otherwise it is rebuilt in every call, which takes a third of the call's time.
     """
     if not hasattr(_threads, "kept"):
         _threads.kept = True

@@ -1,4 +1,4 @@
-"""Values of spaces, checked, as flat lists of arrays."""
+"""Values of spaces as checked, flat lists of arrays."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from agents.tools import checks, spaces
 
 
 class Leaves:
-    """Values of a space as lists of arrays, one for each leaf.
+    """Converter between values of a space and lists of arrays, one for each leaf.
 
     Attributes:
-      name: Of the whole value.
-      names: Of the leaves, for example `observation/camera/left`.
-      specs: Of one value, as many.
+      name: Name of the whole value.
+      names: Names of the leaves, for example `observation/camera/left`.
+      specs: Specs of the leaves of one value.
     """
 
     def __init__(
@@ -24,11 +24,11 @@ class Leaves:
         error: type[ValueError],
         within: bool = False,
     ) -> None:
-        """Expect values of a space; `error` is raised for others, with that name.
+        """Create a converter that raises `error`, with the name, for wrong values.
 
-        Values must be finite, and of discrete spaces. Bounds of Boxes, which are often
-        declared carelessly, matter only if values are to be `within` them; then those
-        that are outside by up to 1e-6 are moved inside.
+        Values must be finite; those of discrete spaces must be members. Bounds of
+        Boxes, which are often declared carelessly, only matter with `within`; values
+        that exceed them by at most 1e-6 are then clipped.
         """
         self._structure = spaces.spec(space)
         self.specs, self.name = spaces.flatten(self._structure), name
@@ -37,28 +37,28 @@ class Leaves:
             checks.bounds(x)
             if within or not isinstance(x, gymnasium.spaces.Box)
             else None
-            for x in spaces.leaf_spaces(space)
+            for x in spaces.flatten(space)
         ]
         paths = spaces.paths(self._structure)
         self.names = [f"{name}/{x}" if x else name for x in paths]
 
     def zeros(self, rows: int) -> list[np.ndarray]:
-        """Arrays `[rows, ...]`."""
+        """Return zeros `[rows, ...]` for each leaf."""
         return [spec.zeros(rows) for spec in self.specs]
 
-    def pack(self, leaves: list) -> Any:
-        """Structure of leaves."""
+    def unflatten(self, leaves: list) -> Any:
+        """Convert leaves to a structure."""
         return spaces.unflatten(self._structure, leaves)
 
     def structure(self, leaves: list[np.ndarray], single: bool) -> Any:
-        """What the environment takes, of one or of many."""
+        """Convert leaves to the value that environments take, for one or many."""
         if not single:
-            return self.pack(leaves)
+            return self.unflatten(leaves)
         values = [x[0] if x[0].shape else x[0].item() for x in leaves]
-        return self.pack(values)
+        return self.unflatten(values)
 
     def batch(self, value: Any, rows: int, single: bool) -> list[np.ndarray]:
-        """Checked leaves `[rows, ...]`; raises the error."""
+        """Check values and return leaves `[rows, ...]`; raises the error."""
         try:
             leaves = self._matching(self._structure, value)
         except (TypeError, KeyError, ValueError):
@@ -72,7 +72,7 @@ class Leaves:
         for path, spec, bounds, leaf in zip(
             self.names, self.specs, self._bounds, leaves, strict=True
         ):
-            given = array(leaf)
+            given = checks.array(leaf)
             wanted = (*leading, *spec.shape)
             if given.shape != wanted:
                 raise self._error(
@@ -85,7 +85,7 @@ class Leaves:
         return result
 
     def _inside(self, value: np.ndarray, path: str, bounds: tuple) -> np.ndarray:
-        """Value between its bounds; raises the error."""
+        """Clip a value to its bounds; raises the error if it is far outside."""
         low, high, below, above = bounds
         outside = np.argwhere((value < below) | (value > above))
         if len(outside):
@@ -98,7 +98,7 @@ class Leaves:
         return np.clip(value, low, high).astype(value.dtype, copy=False)
 
     def _matching(self, specs: Any, value: Any) -> list:
-        """Leaves of a value with the structure of the specs."""
+        """Return the leaves of a value; raise if the structure does not fit."""
         if isinstance(specs, dict):
             if set(specs) != set(value.keys() if hasattr(value, "keys") else ()):
                 raise KeyError
@@ -115,18 +115,10 @@ class Leaves:
         return [value]
 
 
-def array(value: Any) -> np.ndarray:
-    """Value as an array; of dtype object if that is impossible."""
-    try:
-        return np.asarray(value)
-    except Exception:  # Its conversion is foreign code.
-        return np.asarray(None)
-
-
 def stored(
     value: np.ndarray, name: str, dtype: np.dtype, error: type[ValueError]
 ) -> np.ndarray:
-    """Copy of an array as this dtype; raises the error unless it is that, and finite."""
+    """Copy a finite array as this dtype, or raise the error."""
     try:
         checks.require_dtype(name, value, dtype)
     except checks.EnvDataError:
@@ -141,8 +133,8 @@ def stored(
 def column(
     value: Any, name: str, rows: int, dtype: Any, error: type[ValueError]
 ) -> np.ndarray:
-    """Checked values `[rows]` of one number, or flag, or of as many; raises the error."""
-    given = array(value)
+    """Check and return values `[rows]` of one or several numbers or flags."""
+    given = checks.array(value)
     if given.shape not in ((), (rows,)) and given.shape != (1,) * given.ndim:
         raise error(f"{name} must have the shape {(rows,)}, got {given.shape}.")
     if dtype is bool and given.dtype != bool:
@@ -154,7 +146,7 @@ def column(
 
 
 def _outline(value: Any) -> str:
-    """Structure of a value, in a few words."""
+    """Describe the structure of a value in a few words."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {_outline(x)}" for k, x in value.items()) + "}"
     if isinstance(value, tuple | list) and len(value) < 5:

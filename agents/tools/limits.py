@@ -1,4 +1,4 @@
-"""Limits of time for environments that run in the process of the caller."""
+"""Time limits for environments in the process of the caller."""
 
 import contextlib
 import signal
@@ -12,10 +12,10 @@ from agents.tools import processes
 
 @contextlib.contextmanager
 def interrupted(seconds: float | None) -> Iterator[None]:
-    """Raise `TimeoutError` in the block when that many seconds are over.
+    """Raise `TimeoutError` in the block after this number of seconds; None for never.
 
-    It needs signals, so there is no limit in other threads than the main one, and code
-    that never returns to Python is not interrupted. None means no limit.
+    Signals do this, so there is no limit in threads other than the main one, and code
+    that never returns to Python is not interrupted.
     """
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main:
@@ -33,17 +33,17 @@ def interrupted(seconds: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-        if left:  # Somebody else waits for the alarm.
+        if left:  # Another timer was running.
             left = max(left - (time.monotonic() - start), 1e-3)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
 
 
 def close(functions: Sequence[Callable[[], None]], grace: float = processes.GRACE):
-    """Call functions that close environments; what they raise is printed.
+    """Call functions that close environments; print their exceptions.
 
-    One after the other, in a thread each. When one hangs and the grace is over, all
-    others are called at once, and the grace begins anew. Then those that hang are left
-    alone; they do not outlive the program.
+    Each runs in a thread of its own, one after another. If one hangs beyond the grace
+    period, all others are called at once with a new grace period. Threads that still
+    hang are abandoned; they do not outlive the program.
     """
     threads = [
         threading.Thread(target=_print_errors, args=[function], daemon=True)

@@ -12,7 +12,7 @@ from agents.tools import checkpoint, simulation
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What a run consists of, in environment steps of training."""
+    """Lengths of a run and its phases, in environment steps of training."""
 
     steps: int
     eval_every: int
@@ -21,7 +21,7 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Result of one phase, or how far it is (`finished` false, no metrics)."""
+    """Result of one phase, or its progress (`finished` false, no metrics)."""
 
     phase: str
     step: int
@@ -30,18 +30,18 @@ class Report:
     seconds: float
     """Duration of the phase so far."""
     env_steps: int
-    """Environment steps of this phase, of whatever kind."""
+    """Environment steps of this phase, in training or evaluation."""
     finished: bool = True
     timing: dict[str, float] = dataclasses.field(default_factory=dict)
-    """What else depends on the clock."""
+    """Further values that depend on the clock."""
 
 
 class Loop:
-    """Alternates phases of training and evaluation until all steps are done.
+    """Alternation of training and evaluation phases until all steps are done.
 
-    Every phase begins by resetting all environments with seeds made of (seed, number
-    of the phase, row), and checkpoints are written at the ends of phases. So a run
-    that goes on from a checkpoint is exactly the run that was not interrupted.
+    Every phase begins by resetting all environments with seeds derived from (seed,
+    number of the phase, row), and checkpoints are written at the ends of phases. So a
+    run that continues from a checkpoint is identical to an uninterrupted one.
 
         for report in Loop(...).run(): ...
     """
@@ -62,8 +62,8 @@ class Loop:
           algorithm: `Algorithm`.
           schedule: Lengths of the phases.
           seed: Seed of the environments.
-          checkpoints: Where to save at the ends of phases.
-          state: More to save, JSON values, asked when saving.
+          checkpoints: Directory to save to at the ends of phases.
+          state: Function that returns further JSON values to save.
         """
         self._batch_env = batch_env
         self._algorithm = algorithm
@@ -72,10 +72,10 @@ class Loop:
         self._checkpoints = checkpoints
         self._state = state
         self.step, self.phase = 0, 0
-        self.stopping = False  # Set to stop when the current phase is over.
+        self.stopping = False  # Set to stop after the current phase.
 
     def restore(self) -> dict:
-        """Go on from the newest checkpoint; returns the saved state."""
+        """Continue from the newest checkpoint; return the saved state."""
         state = self._checkpoints.restore(self._algorithm.persistent())
         self.step, self.phase = state["step"], state["phase"]
         return state
@@ -83,8 +83,8 @@ class Loop:
     def run(self) -> Iterator[Report]:
         """Yield progress and results; the last report of a phase is `finished`.
 
-        The checkpoint of a phase is written when the next report is asked for, so
-        that whoever consumes the reports can store them first.
+        The checkpoint of a phase is written when the next report is requested, so that
+        the consumer of the reports can store them first.
         """
         while not self.stopping:
             training = self.schedule.eval_episodes == 0 or self.phase % 2 == 0
@@ -101,7 +101,7 @@ class Loop:
         checkpoints.save(self.step, self._algorithm.persistent(), state)
 
     def _train(self) -> Iterator[Report]:
-        """One phase of training."""
+        """Run one phase of training."""
         size, multiple = len(self._batch_env), self._algorithm.batch_steps
         remaining = min(self.schedule.eval_every, self.schedule.steps - self.step)
         total = -(-remaining // (size * multiple)) * multiple * size
@@ -112,7 +112,7 @@ class Loop:
             try:
                 result = steps.run(-((steps.env_steps - total) // size))
             finally:
-                self.step = start + steps.env_steps  # Also says where it failed.
+                self.step = start + steps.env_steps  # Also after an error.
             scores.extend(result["score"][result["done"]])
             lengths.extend(result["length"][result["done"]])
             if steps.env_steps < total:
@@ -123,7 +123,7 @@ class Loop:
         yield steps.report("train", self.step, metrics)
 
     def _evaluate(self) -> Iterator[Report]:
-        """One phase of evaluation."""
+        """Run one phase of evaluation."""
         steps = Steps(self._batch_env, self._algorithm, self.seeds(), False)
         episodes = Episodes(len(self._batch_env), self.schedule.eval_episodes)
         while not episodes.complete:
@@ -134,20 +134,20 @@ class Loop:
         yield steps.report("evaluate", self.step, metrics)
 
     def training(self) -> "Progress":
-        """What a phase of training runs; subclasses run it elsewhere."""
+        """Create the progress of a training phase; subclasses run it elsewhere."""
         return Steps(self._batch_env, self._algorithm, self.seeds(), True)
 
     def seeds(self) -> np.ndarray:
-        """Seeds of all rows in this phase, `[N]`."""
+        """Return the seeds of all rows in this phase, `[N]`."""
         return phase_seeds(self._seed, self.phase, len(self._batch_env))
 
 
 EVALUATION_STEPS = 100
-"""Batch steps between looks at whether an evaluation is complete."""
+"""Batch steps of an evaluation between tests for completion."""
 
 
 class Progress:
-    """A phase under way.
+    """Base of running phases.
 
     Attributes:
       env_steps: Environment steps begun so far.
@@ -159,23 +159,23 @@ class Progress:
         self._start = time.perf_counter()
 
     def run(self, limit: int) -> dict[str, np.ndarray]:
-        """Go on for at most `limit` steps of all rows together.
+        """Continue for at most `limit` steps of all rows together.
 
         Returns:
-          `done`, `score` and `length` as of `simulate`, in arrays of the same shape.
+          `done`, `score` and `length` as in `simulate`, in arrays of equal shape.
         """
         raise NotImplementedError
 
     def metrics(self) -> dict[str, float]:
-        """More that is known when a phase is over; nothing that the clock changes."""
+        """Return further metrics of a finished phase, independent of the clock."""
         return {}
 
     def timing(self, seconds: float) -> dict[str, float]:
-        """More that is known after so many seconds."""
+        """Return further values for a duration in seconds."""
         return {}
 
     def report(self, phase: str, step: int, metrics: dict | None = None) -> Report:
-        """How far it is; with metrics, that it is finished."""
+        """Report the progress or, given metrics, the end of the phase."""
         seconds = time.perf_counter() - self._start
         finished, steps = metrics is not None, self.env_steps
         timing = self.timing(seconds)
@@ -188,7 +188,7 @@ class Steps(Progress):
     def __init__(
         self, batch_env: Any, algorithm: Any, seeds: np.ndarray, training: bool
     ) -> None:
-        """Discontinue all episodes; the next ones begin with these seeds `[N]`."""
+        """Abandon all episodes; the next ones begin with these seeds `[N]`."""
         super().__init__()
         batch_env.discontinue(seeds)
         self._batch_env, self._algorithm = batch_env, algorithm
@@ -202,7 +202,7 @@ class Steps(Progress):
         return self._batch_env.steps - self._steps_before
 
     def run(self, limit: int) -> dict[str, np.ndarray]:
-        """Simulate at most `limit` steps; arrays `[steps, N]` as in `simulate`."""
+        """Simulate at most `limit` steps; return arrays `[steps, N]` of `simulate`."""
         start, steps = time.perf_counter(), min(limit, self._size)
         result = simulation.simulate(
             self._batch_env, self._algorithm, steps, self._training
@@ -216,14 +216,14 @@ class Steps(Progress):
 
 
 class Episodes:
-    """The first episodes of every row, so that short ones are not preferred.
+    """Collector of each row's first episodes, so that short ones are not preferred.
 
     Attributes:
-      scores, lengths: Of the counted episodes.
+      scores, lengths: Scores and lengths of the counted episodes.
     """
 
     def __init__(self, rows: int, episodes: int) -> None:
-        """Share a number of episodes out among rows."""
+        """Distribute a number of episodes over rows."""
         counts = np.full(rows, episodes // rows)
         counts[: episodes % rows] += 1
         self._missing = counts
@@ -232,11 +232,11 @@ class Episodes:
 
     @property
     def complete(self) -> bool:
-        """Whether all episodes have finished."""
+        """Return whether all episodes have finished."""
         return not self._missing.any()
 
     def add(self, result: dict[str, np.ndarray]) -> None:
-        """Count what finished in `[steps, N]` results of `simulate`."""
+        """Count finished episodes in `[steps, N]` results of `simulate`."""
         for step, row in np.argwhere(result["done"]):
             if self._missing[row]:
                 self._missing[row] -= 1
@@ -245,7 +245,7 @@ class Episodes:
 
 
 def summary(scores: list, lengths: list) -> dict[str, float | int | None]:
-    """Mean score and length of episodes, none if there are none."""
+    """Return mean score and length of episodes, None without episodes."""
     return {
         "score": float(np.mean(scores, dtype=np.float64)) if scores else None,
         "length": float(np.mean(lengths, dtype=np.float64)) if lengths else None,
@@ -254,6 +254,6 @@ def summary(scores: list, lengths: list) -> dict[str, float | int | None]:
 
 
 def phase_seeds(seed: int, phase: int, rows: int) -> np.ndarray:
-    """Seeds of the environments in a phase, int64 `[rows]`, below 2**31."""
+    """Return seeds of the environments in a phase, int64 `[rows]`, below 2**31."""
     sequence = np.random.SeedSequence([seed, phase])
     return sequence.generate_state(rows).astype(np.int64) >> 1

@@ -1,15 +1,21 @@
-"""Named running means, held as variables and updated inside the graph."""
+"""Named running means, stored in variables and updated inside the graph."""
 
 import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from agents.tools import errors
+
+
+class NotFiniteError(errors.Failure, FloatingPointError):
+    """Loss or another reported mean that is not finite."""
+
 
 class Metrics(tf.Module):
     """Means of named scalars since the last reset.
 
-    The names are fixed at construction so that no variable is created while tracing.
+    The names are fixed at construction, so that tracing creates no variables.
 
         metrics.update({"loss": loss, "entropy": entropy})   # in the graph
         metrics.result(); metrics.reset()                    # by the loop
@@ -24,7 +30,7 @@ class Metrics(tf.Module):
     def update(
         self, values: dict[str, tf.Tensor], weight: float | tf.Tensor = 1.0
     ) -> None:
-        """Add one scalar per name; unknown names raise KeyError."""
+        """Add one scalar per name; raise KeyError for unknown names."""
         unknown = sorted(set(values) - set(self.names))
         if unknown:
             raise KeyError(f"Metrics {unknown} were not declared; known: {self.names}")
@@ -35,18 +41,18 @@ class Metrics(tf.Module):
         self._count.scatter_nd_add(indices, weights)
 
     def take(self) -> tf.Tensor:
-        """Totals and counts `[2, names]` since the last reset, which this is."""
+        """Return totals and counts `[2, names]` since the last reset, and reset."""
         taken = tf.stack([self._total, self._count])
         self.reset()
         return taken
 
     def add(self, taken: tf.Tensor) -> None:
-        """Count what was taken from other metrics of the same names."""
+        """Add the result of `take` from other metrics with the same names."""
         self._total.assign_add(taken[0])
         self._count.assign_add(taken[1])
 
     def result(self) -> dict[str, float]:
-        """Means of the names that were updated since the last reset."""
+        """Return the means of names that were updated since the last reset."""
         pairs = zip(self._total.numpy(), self._count.numpy(), strict=True)
         return {
             name: float(total / count)
@@ -60,7 +66,7 @@ class Metrics(tf.Module):
         self._count.assign(tf.zeros_like(self._count))
 
     def require_finite(self, owner: str) -> None:
-        """Raise FloatingPointError that names a mean that is not finite, if any."""
+        """Raise NotFiniteError if a mean is not finite; the message names it."""
         for name, value in self.result().items():
             if value is not None and not math.isfinite(value):
-                raise FloatingPointError(f"{owner}'s {name} is not finite.")
+                raise NotFiniteError(f"{owner}'s {name} is not finite.")

@@ -1,60 +1,54 @@
-"""On which devices variables are, and with them the operations that use them."""
+"""On which devices variables are, and whether there is room for them.
+
+Operations follow the variables that they use. Which devices, `devices.use` tells.
+"""
 
 import contextlib
 import contextvars
-import logging
+import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import tensorflow as tf
 
 
-@contextlib.contextmanager
-def use(
-    policy: str | None = None, memory: str | None = None, replicas: int = 1
-) -> Iterator[None]:
-    """Place the variables of the algorithm that is made here.
-
-    Args:
-      policy: Device of all but the memory, such as `GPU:0`; none for TensorFlow's
-        choice.
-      memory: Device of the memory; none for that of the policy.
-      replicas: Number of devices with a copy of the networks and optimizers, which
-        compute the gradients together; see `optimizers.replicas`.
-
-    Raises:
-      ValueError: if there are fewer devices.
-    """
-    strategy = _strategy(replicas) if replicas > 1 else None
-    token = _current.set((policy, memory if memory != policy else None, strategy))
-    try:
-        with tf.device(policy) if policy else contextlib.nullcontext():
-            yield
-    finally:
-        _current.reset(token)
-
-
 def memory() -> Any:
-    """Context in which an algorithm makes its memory."""
-    _, device, _ = _current.get()
+    """Return a context for the creation of an algorithm's memory."""
+    _, device, _ = current.get()
     return tf.device(device) if device else contextlib.nullcontext()
 
 
-def networks() -> Any:
-    """Context in which an algorithm makes its networks and all else that it trains."""
-    *_, strategy = _current.get()
-    return strategy.scope() if strategy else contextlib.nullcontext()
+@contextlib.contextmanager
+def networks() -> Iterator[None]:
+    """Enter a context for the creation of an algorithm's networks and optimizers."""
+    *_, strategy = current.get()
+    with strategy.scope() if strategy else contextlib.nullcontext(), unnamed():
+        yield
+
+
+def unnamed() -> Any:
+    """Return a context that gives all new variables the same name in TensorFlow.
+
+    Keras numbers the names of layers throughout a process, and TensorFlow stores 35 KB
+    for every name that a variable ever had.
+    """
+
+    def create(make, **options):
+        return make(**{**options, "name": "variable/"})  # No name scope is added.
+
+    return tf.variable_creator_scope(create)
 
 
 def function(body: Callable, jit: bool, memory: bool) -> Callable:
-    """Graph function of the algorithm that is made here.
+    """Create a graph function for the algorithm that is being created.
 
     Args:
-      body: What it does.
-      jit: Compile it by XLA, unless it needs several devices.
+      body: Function to trace.
+      jit: Whether XLA compiles it, unless it needs several devices.
       memory: Whether it uses the memory besides the networks.
     """
-    policy, device, strategy = _current.get()
+    policy, device, strategy = current.get()
     several = strategy is not None or (memory and device is not None)
     graph = tf.function(
         body, autograph=False, jit_compile=(jit and not several) or None
@@ -69,27 +63,21 @@ def function(body: Callable, jit: bool, memory: bool) -> Callable:
     return call
 
 
-def devices() -> list[str]:
-    """Names of all devices that there are."""
-    return [x.name.removeprefix("/device:") for x in tf.config.list_logical_devices()]
-
-
-def accelerators() -> list[str]:
-    """Names of the devices for replicas: processors only where there are no others."""
-    others = [name for name in devices() if not name.startswith("CPU")]
-    return others or devices()
-
-
-_current: contextvars.ContextVar[tuple] = contextvars.ContextVar(
-    "_current", default=(None, None, None)
+current: contextvars.ContextVar[tuple] = contextvars.ContextVar(
+    "current", default=(None, None, None)
 )
+"""Device of everything but the memory, device of the memory, replica strategy."""
 
 
-def _strategy(replicas: int) -> tf.distribute.Strategy:
-    chosen = accelerators()[:replicas]
-    if len(chosen) < replicas:
-        there = ", ".join(chosen)
-        raise ValueError(f"{replicas} replicas need as many devices; there is {there}.")
-    logger = tf.get_logger()  # It tells how gradients travel.
-    logger.setLevel(max(logger.level, logging.ERROR))
-    return tf.distribute.MirroredStrategy(chosen)
+def free_bytes(group: pathlib.Path = pathlib.Path("/sys/fs/cgroup")) -> int:
+    """Return the memory that is free without swapping, within a container's limit."""
+    free = psutil.virtual_memory().available
+    try:
+        limit, used = (
+            int((group / name).read_text()) for name in ("memory.max", "memory.current")
+        )
+        pairs = map(str.split, (group / "memory.stat").read_text().splitlines())
+        cached = int(dict(pairs)["inactive_file"])  # Is given back when it is needed.
+    except (OSError, ValueError):  # No container, or without a limit.
+        return free
+    return min(free, limit - used + cached)

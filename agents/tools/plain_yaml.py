@@ -1,7 +1,7 @@
-"""YAML of plain values, read in bounded time and memory whatever the text is.
+"""YAML with plain values only, read in bounded time and memory for any text.
 
-Plain are mappings of text, lists, text, numbers, flags and null: what JSON has. There
-are no tags of other types and no dates, which stay text.
+Plain values are those of JSON: mappings of text, lists, text, numbers, flags and null.
+Tags of other types are refused, and dates stay text.
 """
 
 import warnings
@@ -12,22 +12,22 @@ from ruamel import yaml
 from agents.tools import errors
 
 LONGEST = 50_000
-"""Characters of a text."""
+"""Most characters of a text."""
 MOST = 10_000
-"""Values in a text, after aliases are replaced by what they stand for."""
+"""Most values in a text, after replacing aliases by their values."""
 DEEPEST = 50
-"""Levels of mappings and lists within each other."""
+"""Most levels of nested mappings and lists."""
 
 TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
-"""Tags that are allowed."""
+"""Allowed tags."""
 
 
-class PlainError(ValueError):
-    """Why a text is not plain YAML, beginning with a verb."""
+class PlainError(errors.Mistake):
+    """Description of a text that is not plain YAML, beginning with a verb."""
 
 
 class _Constructor(yaml.constructor.SafeConstructor):
-    """Makes plain values only."""
+    """Constructor of plain values only."""
 
     yaml_constructors = {
         tag: function
@@ -36,7 +36,7 @@ class _Constructor(yaml.constructor.SafeConstructor):
     }
 
     def construct_short_int(self, node: Any) -> int:
-        """Integer, unless it is too long for Python to read it in time."""
+        """Construct an integer, unless it takes Python too long to read."""
         if len(node.value) > 100:
             raise PlainError("has an integer of more than 64 bits.")
         return self.construct_yaml_int(node)
@@ -50,11 +50,11 @@ for _name, _function in (
 
 
 def read(text: str) -> Any:
-    """Value of a text; raises PlainError."""
+    """Parse a text; raises PlainError."""
     if len(text) > LONGEST:
         raise PlainError(f"is longer than {LONGEST:,} characters.")
     try:
-        with warnings.catch_warnings(action="ignore"):  # Of anchors used twice.
+        with warnings.catch_warnings(action="ignore"):  # For repeated anchors.
             _require_bounded(text)
             reader = yaml.YAML(typ="safe", pure=True)
             reader.Constructor = _Constructor
@@ -70,18 +70,18 @@ def read(text: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         raise PlainError(f"is not valid YAML{line}: {problem}.") from error
-    except Exception as error:  # Of the parser, which raises all kinds of them.
+    except Exception as error:  # The parser raises all kinds of errors.
         reason = f"{type(error).__name__}: {error}"
         raise PlainError(f"is not valid YAML: {reason}.") from error
 
 
 def _require_bounded(text: str) -> None:
-    """Raise PlainError if a text stands for too many values, or nests too deeply."""
-    sizes: dict[str | None, int] = {}  # Values that an anchor stands for.
-    around: list[list] = []  # Anchors, and values so far, of what is not closed.
+    """Raise PlainError if a text contains too many values or nests too deeply."""
+    sizes: dict[str | None, int] = {}  # Values of each anchor.
+    around: list[list] = []  # Anchor and values so far of each open collection.
     for event in yaml.YAML(typ="safe", pure=True).parse(text):
         if isinstance(event, yaml.events.CollectionStartEvent):
-            sizes[event.anchor] = MOST + 1  # Within itself it would have no end.
+            sizes[event.anchor] = MOST + 1  # It contains itself.
             around.append([event.anchor, 1])
             if len(around) > DEEPEST:
                 raise PlainError(f"nests values more than {DEEPEST} levels deep.")
@@ -102,9 +102,9 @@ def _require_bounded(text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Copy of a value without what aliases share; raises PlainError if it is not plain.
+    """Copy a value without sharing by aliases; raise PlainError if it is not plain.
 
-    Numbers and text must be such that files, arrays and names can hold them.
+    Files, arrays and names must be able to hold the numbers and texts.
     """
     if isinstance(value, dict):
         for key in value:

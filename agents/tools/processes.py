@@ -1,15 +1,15 @@
-"""Child processes that serve environments: how they start, what they say, how they end.
+"""Child processes that serve environments: start, messages and end.
 
-A child is a fresh interpreter that imports this module and runs one function. It
-does not import `__main__` of the parent, so scripts need no main guard and never
-load TensorFlow into their workers. Both sides hold one end of a channel:
+A child is a fresh interpreter that imports this module and runs one function. It does
+not import `__main__` of the parent, so scripts need no main guard and never load
+TensorFlow into their workers. Both sides hold one end of a channel:
 
     worker = Worker(function, argument, name=lambda: "Environment row 3")
     worker.send(channels.STEP)            # child: function(channel, stack, argument)
     kind, value = worker.receive()        # child: channel.send(channels.DONE)
 
-A child leads a process group, which ends with it: processes that environments start
-are not left behind, unless they leave the group.
+A child leads a process group, which ends with it: processes that environments start do
+not outlive it, unless they leave the group.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from agents.tools import channels
+from agents.tools import channels, errors
 
 GRACE = 2.0
 """Seconds that environments may take to close."""
@@ -37,7 +37,7 @@ _NAMES = {
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 SMALL = {**dict.fromkeys(_THREADS, "1"), "CUDA_VISIBLE_DEVICES": ""}
-"""Variables of processes of which there are many."""
+"""Environment variables of processes that run in large numbers."""
 
 _BOOT = """
 import sys
@@ -48,38 +48,38 @@ processes.run_child(int(descriptor))
 """
 
 
-class EnvError(RuntimeError):
-    """An environment raised.
+class EnvError(errors.Failure):
+    """Exception in an environment.
 
-    The text names its row, the exception and the last command in one line, and holds
-    the traceback below.
+    The text names its row, the exception and the last command in one line, with the
+    traceback below.
     """
 
 
 class EnvProcessError(EnvError):
-    """An environment process raised, exited, was killed or did not answer.
+    """Environment process that raised, exited, was killed or did not answer.
 
-    The text names the environment rows, the process, how it ended, the last command,
-    and holds the traceback of the child when there is one.
+    The text names the environment rows, the process, its end and the last command, with
+    the traceback of the child if there is one.
     """
 
 
 class Interrupted(BaseException):
-    """Raised within a child that hangs, so that its traceback names the place."""
+    """Exception that is raised in a hanging child to get its traceback."""
 
 
 class Worker:
-    """The parent's side of one child process.
+    """Parent side of one child process.
 
     Args:
-      function: Called in the child as `function(channel, stack, *arguments)`; what it
-        leaves on the `contextlib.ExitStack` is run at the end, after errors have been
-        reported. Must be importable there.
-      arguments: Sent to the child, pickled by value where necessary.
-      name: Returns what the child serves, as the beginning of an error message.
-      timeout: Seconds that a reply may take; None waits forever.
-      pass_fds: File descriptors the child inherits under the same numbers.
-      environ: Variables that differ from those of this process.
+      function: Called in the child as `function(channel, stack, *arguments)`. Callbacks
+        on the `contextlib.ExitStack` run at the end, after errors have been reported.
+        Must be importable in the child.
+      arguments: Sent to the child, pickled by value if necessary.
+      name: Returns the subject of error messages: whatever the child serves.
+      timeout: Longest wait for a reply in seconds; None waits forever.
+      pass_fds: File descriptors that the child inherits under the same numbers.
+      environ: Environment variables that differ from those of this process.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Worker:
         return self._process.pid
 
     def set_timeout(self, seconds: float | None):
-        """Limit the wait for every later reply."""
+        """Limit the wait for every later reply, in seconds."""
         self._timeout = seconds
         self._channel.set_timeout(seconds)
 
     def send(self, kind: bytes, value: Any = None):
-        """Send a command; a child that is gone is reported by `receive`.
+        """Send a command; `receive` reports a child that is gone.
 
         The value of a request for a call or an attribute begins with its name.
         """
@@ -132,15 +132,15 @@ class Worker:
         except Exception as error:
             raise TypeError(
                 "Cannot send the environment constructor or arguments to a worker "
-                f"process: {summary(error)}"
+                f"process: {errors.reason(error)}"
             ) from error
 
     def receive(self) -> tuple[bytes, Any]:
-        """Kind and value of the next reply.
+        """Return kind and value of the next reply.
 
         Raises:
           EnvProcessError: if the child failed, is gone, or took too long.
-          Exception: what the child sent to be raised here.
+          Exception: that the child sent in order to be raised here.
         """
         try:
             kind, value = self._channel.receive()
@@ -150,7 +150,7 @@ class Worker:
             what = f"did not answer within {self._timeout:g} s"
             self._fail(what, self._interrupt(), wait=0)
         except Exception as error:
-            what = f"sent what cannot be unpickled, {summary(error)}"
+            what = f"sent what cannot be unpickled, {errors.reason(error)}"
             self._fail(what, (None, "", traceback.format_exc()), wait=0)
         if kind == channels.INVALID:
             raise value
@@ -164,27 +164,27 @@ class Worker:
         self._channel.close()
 
     def reap(self, grace: float):
-        """Wait until so many seconds after `hang_up` for the end, then kill."""
+        """Wait for the end until `grace` seconds after `hang_up`, then kill."""
         if self._process is None or self._owner != os.getpid():
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0, self._end + grace - time.monotonic()))
         self._kill()
-        self._owner = None  # Its id may be that of another process from now on.
+        self._owner = None  # Another process may get its id.
 
     def _kill(self):
-        """End the child at once, and its process group."""
+        """Kill the child and its process group at once."""
         self._process.kill()
         self._process.wait()
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, 0)  # Raises if nobody is left, as is usual.
+            os.killpg(self.pid, 0)  # Usually raises: no one is left.
             end_group(self.pid)
 
     def _interrupt(self) -> tuple | None:
-        """Report of a child about the place where it hangs, if it can tell.
+        """Ask a hanging child where it hangs; return its report, if any.
 
         Raises:
-          EnvError: if the child knows why it hangs.
+          EnvError: if the child knows the reason.
         """
         self._process.send_signal(signal.SIGUSR1)
         self._channel.set_timeout(1.0)
@@ -199,9 +199,9 @@ class Worker:
     def _fail(
         self, what: str, report: tuple | None = None, wait: float = 5
     ) -> NoReturn:
-        """Raise the error that says how this child failed.
+        """Raise the error that describes the failure of this child.
 
-        A report is what environments it is about, or None; a line; and a traceback.
+        A report is the affected environments or None, one line, and a traceback.
         """
         where, _, text = report or (None, "", "")
         status = "still running, so it was killed"
@@ -216,7 +216,7 @@ class Worker:
 
 
 def close(workers: Iterable[Worker], grace: float = GRACE):
-    """End all workers, killing those that do not within `grace` seconds."""
+    """End all workers; kill those still running after `grace` seconds."""
     workers = list(workers)
     for worker in workers:
         worker.hang_up()
@@ -225,11 +225,11 @@ def close(workers: Iterable[Worker], grace: float = GRACE):
 
 
 def run_child(descriptor: int):
-    """Main program of a child: read a function and its arguments, and call it."""
+    """Run a child: read a function and its arguments, and call it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.signal(signal.SIGUSR1, _interrupt)
-    if hasattr(os, "SCHED_BATCH"):  # The caller runs first, for all wait for it.
+    if hasattr(os, "SCHED_BATCH"):  # The caller runs first: all wait for it.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     threading.Thread(target=watch_parent, args=[os.getppid()], daemon=True).start()
     os.set_inheritable(descriptor, False)
@@ -247,7 +247,11 @@ def run_child(descriptor: int):
             channel.send(channels.INVALID, error)
     except BaseException as error:
         code = _exit_code(error)
-        report = getattr(error, "where", None), summary(error), traceback.format_exc()
+        report = (
+            getattr(error, "where", None),
+            errors.reason(error),
+            traceback.format_exc(),
+        )
         with contextlib.suppress(channels.Disconnected):
             channel.send(channels.ERROR, report)
     try:
@@ -261,21 +265,11 @@ def run_child(descriptor: int):
     os._exit(code)  # Threads and exit handlers of environments must not delay it.
 
 
-def summary(error: BaseException) -> str:
-    """Type and first line of an exception."""
-    name = type(error).__name__
-    try:
-        lines = str(error).strip().splitlines()
-    except Exception:
-        return name
-    return f"{name}: {lines[0]}" if lines else name
-
-
 def failure(who: str, command: str, error: BaseException) -> EnvError:
-    """What to raise for an exception of an environment in this process."""
+    """Create the error for an exception of an environment in this process."""
     text = "".join(traceback.format_exception(error))
     return EnvError(
-        f"{who} raised {summary(error)}; last command: {command}.\n\n{text}"
+        f"{who} raised {errors.reason(error)}; last command: {command}.\n\n{text}"
     )
 
 
@@ -284,7 +278,7 @@ def _launch(
 ) -> subprocess.Popen:
     """Start a fresh interpreter with the module search path of this one."""
     command = [sys.executable, "-c", _BOOT, str(descriptor), *map(str, sys.path)]
-    # Until the child ignores interrupts, which are the parent's to handle, block them.
+    # Block interrupts, which the parent handles, until the child ignores them.
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return subprocess.Popen(
@@ -299,9 +293,9 @@ def _launch(
 
 
 def watch_parent(parent: int):
-    """End this process, and the group that it leads, when its parent has ended.
+    """End this process and the group that it leads when its parent has ended.
 
-    Runs in a thread, so it does even if the environment hangs.
+    Meant for a thread, so that it works even if the environment hangs.
     """
     while os.getppid() == parent:
         time.sleep(0.5)
@@ -311,10 +305,10 @@ def watch_parent(parent: int):
 
 
 def end_group(group: int):
-    """Kill the processes of a group, but for this one; on Linux.
+    """Kill all processes of a group except this one; on Linux only.
 
-    The resource trackers of `multiprocessing` are spared: they end when the others have
-    ended, and remove the shared memory and semaphores that these have left.
+    The resource trackers of `multiprocessing` are spared: they end after the others,
+    and remove the shared memory and semaphores that these have left.
     """
     for name in os.listdir("/proc") if sys.platform == "linux" else ():
         if not name.isdigit() or int(name) == os.getpid():
@@ -333,13 +327,13 @@ def _interrupt(*_: Any) -> NoReturn:
 
 
 def _exit_code(error: BaseException) -> int:
-    """Exit code that the interpreter would give for an uncaught exception."""
+    """Return the exit code of the interpreter for an uncaught exception."""
     code = error.code if isinstance(error, SystemExit) else 1
     return code if isinstance(code, int) else int(code is not None)
 
 
 def describe_end(code: int) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     if code >= 0:
         return f"exit code {code}"
     try:

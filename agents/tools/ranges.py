@@ -1,4 +1,4 @@
-"""Whether observations lie in their space, checked for a whole batch at once."""
+"""Range checks of observations for a whole batch at once."""
 
 import logging
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ _NOTES = logging.getLogger(__name__)
 
 
 class RangeChecker:
-    """Checks that observations are finite and within the bounds of their space.
+    """Checker that observations are finite and within the bounds of their space.
 
-    Discrete, MultiDiscrete and MultiBinary parts outside are errors. Boxes are often
-    declared carelessly, so the first value outside of one is logged as a warning, and
-    they are not looked at any more.
+    Values outside of Discrete, MultiDiscrete and MultiBinary parts are errors. Boxes
+    are often declared carelessly, so the first value outside of one logs a warning, and
+    their bounds are not checked any more.
 
     Args:
       space: Observation space of one environment.
-      head: Number of columns before the float32 leaves, which must be finite.
+      head: Number of columns before the float32 leaves; they must be finite.
     """
 
     def __init__(self, space: gymnasium.Space, head: int):
-        parts = spaces.leaf_spaces(space)
+        parts = spaces.flatten(space)
         specs = spaces.flatten(spaces.spec(space))
         names = checks.names("observation", spaces.spec(space))
         self._head = head
@@ -36,13 +36,13 @@ class RangeChecker:
     def holds(
         self, numbers: np.ndarray, others: Sequence[np.ndarray], headless: bool = False
     ) -> bool:
-        """Whether there is nothing to complain about.
+        """Return whether all values are finite and in range.
 
         Args:
-          numbers: float32 `[K, head + W]`, or `[K, W]`: what comes before the float32
-            leaves, and these side by side.
-          others: The other leaves `[K, ...]`.
-          headless: Whether numbers are the leaves only.
+          numbers: float32 `[K, head + W]`, or `[K, W]`: head columns, then float32
+            leaves side by side.
+          others: Other leaves `[K, ...]`.
+          headless: Whether numbers have no head columns.
         """
         bounds = self._without_head if headless else self._bounds
         if bounds is None:
@@ -57,10 +57,10 @@ class RangeChecker:
         )
 
     def require(self, leaves: Sequence[np.ndarray], rows: Sequence[int]):
-        """Complain about leaves `[K, ...]`, if there is anything, and name the row.
+        """Raise an error or log a warning if leaves `[K, ...]` are wrong; name the row.
 
         Raises:
-          EnvDataError: for values that are not finite, or not in a discrete space.
+          EnvDataError: for values that are not finite or not in a discrete space.
         """
         for leaf, values in zip(self._leaves, leaves, strict=True):
             checks.require_finite(leaf.name, values, rows)
@@ -78,7 +78,7 @@ class RangeChecker:
                 self._watch()
 
     def _watch(self):
-        """Collect what `holds` must look at."""
+        """Select the leaves and bounds that `holds` must check."""
         floats = [leaf for leaf in self._leaves if leaf.dtype == np.float32]
         others = [leaf for leaf in self._leaves if leaf.dtype != np.float32]
         self._others = [(i, leaf) for i, leaf in enumerate(others) if leaf.watched]
@@ -96,7 +96,7 @@ class _Leaf:
 
     Attributes:
       strict: Whether values outside are errors.
-      watched: Whether values can be outside, and somebody wants to know.
+      watched: Whether values outside are possible and to be reported.
     """
 
     def __init__(self, name: str, space: gymnasium.Space, spec: spaces.Spec):
@@ -114,19 +114,19 @@ class _Leaf:
         self.watched = bool(
             (self.low > limit.min).any() | (self.high < limit.max).any()
         )
-        if kind != "f":  # As unsigned offsets, values that are too small are too large.
+        if kind != "f":  # As unsigned offsets, small values become large.
             self._start = self.low if self.low.any() else None
             span = self.high.astype(object) - self.low.astype(object)
             self._span = np.array(span, f"u{spec.dtype.itemsize}")
 
     def holds(self, values: np.ndarray) -> bool:
-        """Whether integers `[K, ...]` are inside."""
+        """Return whether integers `[K, ...]` are inside."""
         offsets = values if self._start is None else values - self._start
         inside = offsets.view(self._span.dtype) <= self._span
         return np.count_nonzero(inside) == inside.size
 
     def complaint(self, values: np.ndarray, rows: Sequence[int]) -> str | None:
-        """What to say about values `[K, ...]`; none if they are inside."""
+        """Describe the first of values `[K, ...]` outside, or return None."""
         wrong = np.argwhere((values < self.low) | (values > self.high))
         if not len(wrong):
             return None

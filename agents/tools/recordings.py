@@ -1,4 +1,4 @@
-"""Transitions of any agent or script to learn from: files, and fragments."""
+"""Recorded transitions of any agent or script: files, and fragments of episodes."""
 
 import pathlib
 from typing import Any
@@ -6,29 +6,29 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agents.tools import files, leaves, spaces
+from agents.tools import errors, files, leaves, spaces
 
 
-class RecordingError(ValueError):
-    """A recording that cannot be read or does not fit, in one line."""
+class RecordingError(errors.Mistake):
+    """Recording that cannot be read or does not fit, in one line."""
 
 
 FLAGS = {"reward": np.float32, "terminated": bool, "truncated": bool}
 STRUCTURES = ("observation", "action", "next_observation")
 NAMES = ("observation", "action", *FLAGS, "next_observation")
-"""Parts of a recording, in the order of time."""
+"""Parts of a recording, in order of time."""
 
 
 class Recorder:
-    """Keeps the steps of one environment and writes them as one file.
+    """Collector of the steps of one environment, written as one file.
 
         recorder = recordings.Recorder(env.observation_space, env.action_space)
         recorder.record(
             observation, action, reward, terminated, truncated, next_observation)
         recorder.save("expert.npz")
 
-    Arrays are called by the path of their part, `observation/camera/left`, and have one
-    entry per step, in the order of time.
+    Arrays are named by the path of their part, `observation/camera/left`, and have one
+    entry per step, in order of time.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Recorder:
         self._steps: list[list[np.ndarray]] = []
 
     def __len__(self) -> int:
-        """Steps so far."""
+        """Number of steps so far."""
         return len(self._steps)
 
     def record(
@@ -50,10 +50,10 @@ class Recorder:
         truncated: bool,
         next_observation: Any,
     ) -> None:
-        """Keep one step.
+        """Add one step.
 
         Raises:
-          RecordingError: for parts that are not finite, or not of the spaces.
+          RecordingError: for parts that are not finite, or not in the spaces.
         """
         values = (observation, action, next_observation)
         flags = zip((reward, terminated, truncated), FLAGS.items(), strict=True)
@@ -66,10 +66,10 @@ class Recorder:
         self._steps.append(row)
 
     def save(self, filename: str | pathlib.Path) -> None:
-        """Write all steps so far, in place of what is there.
+        """Write all steps so far, replacing the file.
 
         Raises:
-          WriteError: if there is no room; what was there stays.
+          WriteError: if there is no room; the old file stays.
         """
         columns = zip(_specs(self._parts).items(), *self._steps, strict=True)
         arrays = {
@@ -84,20 +84,20 @@ def load(
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
 ) -> dict[str, Any]:
-    """What a `Recorder` has written.
+    """Load a file that a `Recorder` has written.
 
     Returns:
       Structures of arrays `[steps, ...]` by `observation`, `action`, `reward`,
       `terminated`, `truncated` and `next_observation`.
 
     Raises:
-      RecordingError: if there is none, or one of other spaces.
+      RecordingError: if the file is missing, damaged or for other spaces.
     """
     parts = _parts(observation_space, action_space)
     try:
         with open(filename, "rb") as opened, np.load(opened) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
-    except Exception as error:  # Damaged files raise all kinds of them.
+    except Exception as error:  # Damaged files raise all kinds of errors.
         reason = str(error).split("\n")[0] or type(error).__name__
         raise RecordingError(f"cannot read recording {filename}: {reason}.") from error
     for name, spec in _specs(parts).items():
@@ -113,26 +113,26 @@ def load(
             )
     result = {name: arrays[name] for name in FLAGS}
     for name, part in parts.items():
-        value = part.pack([arrays[x] for x in part.names])
-        result[name] = part.pack(part.batch(value, len(result["reward"]), False))
+        value = part.unflatten([arrays[x] for x in part.names])
+        result[name] = part.unflatten(part.batch(value, len(result["reward"]), False))
     for name in FLAGS:
         leaves.stored(result[name], name, result[name].dtype, RecordingError)
     return result
 
 
 def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Steps that follow each other, side by side.
+    """Arrange consecutive steps side by side.
 
-    An episode that was abandoned without a flag is truncated there: where the next
-    observation of a step is not the observation of the step behind it.
+    An episode that was abandoned without a flag becomes truncated: where the next
+    observation of a step differs from the observation of the step behind it.
 
     Args:
-      steps: Structures of arrays `[B, ...]` by `NAMES`, in the order of time.
-      indices: Integers `[B]`, the same for steps of one fragment.
+      steps: Structures of arrays `[B, ...]` by `NAMES`, in order of time.
+      indices: Integers `[B]`, equal for steps of one fragment.
 
     Returns:
-      Structures of arrays `[F, T, ...]`, with zeros behind shorter fragments, and which
-      steps there are, bool `[F, T]`.
+      Structures of arrays `[F, T, ...]`, with zeros behind shorter fragments, and a
+      mask of valid steps, bool `[F, T]`.
     """
     order = np.argsort(indices, kind="stable")
     _, counts = np.unique(indices, return_counts=True)
@@ -150,7 +150,7 @@ def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarr
 
 
 def _abandoned(pieces: dict[str, Any]) -> np.ndarray:
-    """Steps `[F, T - 1]` that lead elsewhere than to the step behind them."""
+    """Find steps `[F, T - 1]` whose next observation is not that of the step behind."""
     now, following = pieces["observation"], pieces["next_observation"]
     result = np.zeros_like(pieces["truncated"][:, 1:])
     for x, y in zip(spaces.flatten(now), spaces.flatten(following), strict=True):
@@ -161,7 +161,7 @@ def _abandoned(pieces: dict[str, Any]) -> np.ndarray:
 def _parts(
     observation_space: gymnasium.Space, action_space: gymnasium.Space
 ) -> dict[str, leaves.Leaves]:
-    """What the structures of a recording look like."""
+    """Create a converter for each structure of a recording."""
     both = (observation_space, action_space, observation_space)
     return {
         name: leaves.Leaves(space, name, RecordingError, within=name == "action")
@@ -170,7 +170,7 @@ def _parts(
 
 
 def _specs(parts: dict[str, leaves.Leaves]) -> dict[str, spaces.Spec]:
-    """Shape and dtype of every array of a recording, by its name."""
+    """Return shape and dtype of every array of a recording, by name."""
     result = {name: spaces.Spec((), np.dtype(x)) for name, x in FLAGS.items()}
     for part in parts.values():
         result |= zip(part.names, part.specs, strict=True)

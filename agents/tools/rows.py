@@ -1,4 +1,4 @@
-"""Rows of batches: variables that are read and written by them, steps as rows."""
+"""Rows of batches: reading and writing variables by row, and shifts in time."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import tensorflow as tf
 
 
 def variables(structure: Any) -> Any:
-    """Variables that begin as the tensors `[N, ...]` of a structure."""
+    """Create variables with the tensors `[N, ...]` of a structure as initial values."""
     return tf.nest.map_structure(lambda x: tf.Variable(x, trainable=False), structure)
 
 
 def gather(variables: Any, rows: tf.Tensor) -> Any:
-    """Values `[K, ...]` of rows, int32 `[K]`."""
+    """Read values `[K, ...]` of rows, int32 `[K]`."""
     return tf.nest.map_structure(lambda x: tf.gather(x, rows), variables)
 
 
@@ -23,7 +23,7 @@ def write(variables: Any, rows: tf.Tensor, values: Any) -> None:
 
 
 def choose(mask: tf.Tensor, one: Any, other: Any) -> Any:
-    """Structure of rows `[K, ...]` of one where the mask `[K]` is true, else other."""
+    """Select rows `[K, ...]` of `one` where the mask `[K]` is true, else of `other`."""
 
     def leaf(x, y):
         return tf.where(tf.reshape(mask, [-1, *[1] * (x.shape.rank - 1)]), x, y)
@@ -32,24 +32,24 @@ def choose(mask: tf.Tensor, one: Any, other: Any) -> Any:
 
 
 def swap_time(structure: Any) -> Any:
-    """Tensors `[T, B, ...]` of tensors `[B, T, ...]`, or the reverse."""
+    """Swap batch and time, from tensors `[B, T, ...]` to `[T, B, ...]` or back."""
     return tf.nest.map_structure(
         lambda x: tf.transpose(x, [1, 0, *range(2, x.shape.rank)]), structure
     )
 
 
 def before(value: tf.Tensor, start: Any) -> tf.Tensor:
-    """What was one step before, `[B, T, ...]`; before the first step it is `start`."""
+    """Shift values `[B, T, ...]` by one step in time, filling with `start`."""
     first = tf.fill(tf.shape(value[:, :1]), tf.cast(start, value.dtype))
     return tf.concat([first, value[:, :-1]], 1)
 
 
 def last(mask: tf.Tensor) -> tf.Tensor:
-    """Last valid steps of rows, bool `[B, T]`, of which the first ones are valid."""
+    """Mark the last valid step of each row, bool `[B, T]`; the first ones are valid."""
     following = tf.concat([mask[:, 1:], tf.zeros_like(mask[:, :1])], 1)
     return mask & ~following
 
 
 def merge_time(structure: Any) -> Any:
-    """Tensors `[B * T, ...]` of tensors `[B, T, ...]`."""
+    """Merge batch and time, from tensors `[B, T, ...]` to `[B * T, ...]`."""
     return tf.nest.map_structure(lambda x: tf.reshape(x, [-1, *x.shape[2:]]), structure)

@@ -1,4 +1,4 @@
-"""Hyperparameters that change in training."""
+"""Hyperparameters that change during training."""
 
 import dataclasses
 import math
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Value that moves from one number to another; in YAML and `--set`:
+    """Value that moves from one number to another.
 
-    `{type: linear, from: 3e-4, to: 0, over: 1e6}`. Types are `linear`, `cosine`,
-    `exponential` (needs both ends positive) and `polynomial`, where the distance to the
-    end falls with the `power` of the remaining steps. Afterwards the value stays.
-    `{type: constant, from: 3e-4}` does not move, and
-    `{type: piecewise, values: [0.1, 0.01], boundaries: [5e5]}` jumps at boundaries.
-    Steps are environment steps, or with `unit: updates` updates of the algorithm.
+    In YAML and `--set`: `{type: linear, from: 3e-4, to: 0, over: 1e6}`. Types are
+    `linear`, `cosine`, `exponential` (needs both ends positive) and `polynomial`, where
+    the distance to the end falls with the `power` of the remaining steps. Then the
+    value stays. `{type: constant, from: 3e-4}` does not move, and `{type: piecewise,
+    values: [0.1, 0.01], boundaries: [5e5]}` jumps at boundaries. Steps are environment
+    steps, or updates of the algorithm with `unit: updates`.
     """
 
     type: str
@@ -26,7 +26,7 @@ class Schedule:
     unit: str = "steps"
     values: tuple[float, ...] = ()
     boundaries: tuple[float, ...] = ()
-    """Steps from which on the next one of the values holds."""
+    """Steps at which the next one of the values begins."""
 
     KEYS = {
         "type": "type",
@@ -82,14 +82,14 @@ class Schedule:
 
     @classmethod
     def needed(cls, kind: str) -> tuple[str, ...]:
-        """Keys that a config file must hold for a type; others are optional."""
+        """Return the required keys of a type in a config file."""
         if kind == "piecewise":
             return ("type", "values", "boundaries")
         moves = kind in cls.TYPES and kind != "constant"
         return ("type", "from") + (("to", "over") if moves else ())
 
     def to_dict(self) -> dict:
-        """The form it has in a config file."""
+        """Return the form of the schedule in a config file."""
         keys = [*self.needed(self.type)]
         if self.type == "polynomial":
             keys.append("power")
@@ -100,11 +100,11 @@ class Schedule:
 
 
 Scalar = float | Schedule
-"""Hyperparameter that may change."""
+"""Hyperparameter that may follow a schedule."""
 
 
 def ends(value: Any) -> tuple[float, ...]:
-    """Numbers between which all values of a schedule, or number, are."""
+    """Return numbers that bound all values of a schedule or number."""
     if not isinstance(value, Schedule):
         return (value,)
     both = value.values or (value.start, value.end)
@@ -112,18 +112,18 @@ def ends(value: Any) -> tuple[float, ...]:
 
 
 class Time(NamedTuple):
-    """What schedules depend on: environment steps and updates so far, int64."""
+    """Arguments of schedules: environment steps and updates so far, int64."""
 
     steps: Any
     updates: Any
 
 
 def value(schedule: Any, time: Any) -> Any:
-    """Value at a time, a float32 tensor; what is no schedule stays as it is.
+    """Evaluate a schedule to a float32 tensor; return other values unchanged.
 
     Args:
       schedule: Number or schedule.
-      time: `Time`, or environment steps, which do for schedules over these.
+      time: `Time`, or just environment steps for schedules over these.
     """
     if not isinstance(schedule, Schedule):
         return schedule
@@ -131,13 +131,13 @@ def value(schedule: Any, time: Any) -> Any:
 
     if not isinstance(time, Time):
         time = Time(time, None)
-    # Float32 has no odd numbers of more than 2**24 steps.
+    # Float32 cannot represent odd numbers above 2**24 steps.
     step = tf.cast(getattr(time, schedule.unit), tf.float64)
     return tf.cast(_value(schedule, step), tf.float32)
 
 
 def _value(schedule: Schedule, step: Any) -> Any:
-    """Value at a step; both are float64 tensors."""
+    """Evaluate at a step; both are float64 tensors."""
     import tensorflow as tf
 
     if schedule.type == "constant":
@@ -156,7 +156,7 @@ def _value(schedule: Schedule, step: Any) -> Any:
 
 
 class Current:
-    """A config whose schedules are their present values; all else is as it is."""
+    """View of a config with every schedule evaluated."""
 
     def __init__(self, config: Any, time: Time) -> None:
         self._config, self._time = config, time
@@ -166,24 +166,24 @@ class Current:
 
 
 class Scheduled:
-    """What has `steps`, `updates` and a `_config` whose hyperparameters may change."""
+    """Mixin for objects with `steps`, `updates` and a `config` with schedules."""
 
     @property
     def time(self) -> Time:
-        """What hyperparameters may depend on."""
+        """Arguments of the schedules."""
         return Time(self.steps, self.updates)
 
     @property
     def now(self) -> Any:
-        """The config, with the present values of schedules."""
-        return Current(self._config, self.time)
+        """View of the config with every schedule evaluated."""
+        return Current(self.config, self.time)
 
 
 class Held:
-    """A hyperparameter of what does not know the time; `update` tells it.
+    """Current value of a schedule, for code that cannot see the step counter.
 
     Attributes:
-      value: Number, or for schedules a variable.
+      value: Number, or a variable for schedules.
     """
 
     def __init__(self, schedule: Any) -> None:

@@ -1,17 +1,19 @@
-"""Interaction of a batch of environments with an algorithm, in one op."""
+"""Interaction of a batch of environments with an algorithm, in one graph function."""
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from agents.tools import algorithm as algorithm_
-from agents.tools import calls, checks, conditional, in_graph_batch_env
+from agents.tools import calls, checks, conditional
+from agents.tools import steps as steps_
 
 
 def simulate(
-    batch_env: in_graph_batch_env.InGraphBatchEnv,
+    batch_env: Any,
     algorithm: algorithm_.Algorithm,
     steps: int | tf.Tensor,
     training: bool = True,
@@ -22,46 +24,47 @@ def simulate(
     The algorithm always sees the true last observation of an episode. Everything
     happens in one graph function, traced once for training and once for evaluation.
 
-    A call goes on where the last one ended, so cutting many steps into several calls
-    changes nothing: what happens is a function of seeds and steps.
+    A call continues where the last one ended, so splitting steps into several calls
+    changes nothing: the results only depend on seeds and steps.
 
-    Where the environments are in two parts, their steps alternate: one part steps while
-    the algorithm chooses actions for the other one and learns of it. So the algorithm
-    is called twice per batch step, for half of the rows each time, and an update after
-    the last row of a batch step finds the first half one step ahead: the first half
-    has already chosen its next actions, at the end of a call too.
+    If the environments have two parts, their steps alternate: one part steps while the
+    algorithm chooses actions for the other part and learns from it. The algorithm is
+    called twice per batch step, each time for half of the rows. An update after the
+    last row of a batch step therefore finds the first half one step ahead: it has
+    already chosen its next actions, also at the end of a call.
 
     Args:
-      batch_env: Environments, `N` rows.
-      algorithm: Told about all that happens.
-      steps: Number of batch steps; every one is `N` environment steps.
-      training: Let the algorithm explore and learn.
-      reset: Discontinue running episodes first, so that all rows begin a new one. It
-        is done in any case where `training` is not what it was in the call before, so
-        that every episode is one or the other, and after an error.
+      batch_env: Environments in the graph, `N` rows; see `InGraphBatchEnv`.
+      algorithm: Acts and, in training, observes the transitions.
+      steps: Number of batch steps, each of `N` environment steps.
+      training: Whether the algorithm explores and learns.
+      reset: Whether to abandon running episodes, so that all rows begin new ones. This
+        also happens when `training` changes between calls, so that no episode mixes
+        both, and after an error.
 
     Returns:
       `done` bool, `score` float32 and `length` int32, each `[steps, N]`. Score (raw
-      return) and length are those of the episode that ended there, else zero. Zeros
-      follow where the algorithm paused; `batch_env.steps` counts what was done.
+      return) and length belong to the episode that ended there, else they are zero.
+      Zeros follow if the algorithm paused; `batch_env.steps` counts the actual steps.
 
     Raises:
       AlgorithmError: for a mistake in the class of the algorithm.
-      What the environments raise, for example `EnvProcessError`.
-      FloatingPointError: if losses of a compiled run are not finite.
+      Exception: of the environments, for example `EnvProcessError`.
+      NotFiniteError: if losses of a compiled run are not finite.
     """
     if reset or batch_env.training not in (None, training):
         batch_env.discontinue()
     batch_env.training = training
     steps = int(steps)
     if not steps:
-        return _result(tf.zeros([0, len(batch_env), 4]))
+        return steps_.ended(tf.zeros([0, len(batch_env), steps_.RECORD]))
     run = _simulate_compiled if batch_env.compiled else _simulate
     current, batch_env.current = batch_env.current, None  # Unless there is an error.
     try:
         if current is None:
-            current = _begin(batch_env, algorithm, training)
-        ended, current = run(batch_env, algorithm, steps, training, current)
+            begin = _traced(_begin, batch_env, algorithm)
+            current = begin(batch_env, algorithm, training)
+        records, current = run(batch_env, algorithm, steps, training, current)
     except tf.errors.OpError as error:
         if isinstance(batch_env.error, checks.ActionError):
             calls.refuse(algorithm, "perform", str(batch_env.error))
@@ -69,54 +72,66 @@ def simulate(
             raise batch_env.error from error
         raise
     batch_env.current = current
-    return _result(ended)
+    return steps_.ended(records)
 
 
 def _simulate(batch_env, algorithm, steps, training, current) -> tuple[tf.Tensor, Any]:
-    """Ends of episodes `[steps, N, 4]`, and what to go on with."""
-    return _graph(batch_env, algorithm, tf.constant(steps), training, current)
+    """Return records of all steps `[steps, N, RECORD]`, and the state to continue."""
+    graph = _traced(_graph, batch_env, algorithm)
+    return graph(batch_env, algorithm, tf.constant(steps), training, current)
 
 
 def _simulate_compiled(
     batch_env, algorithm, steps, training, current
 ) -> tuple[tf.Tensor, Any]:
-    """The same by an XLA program, whose results have a fixed size."""
+    """Implement `_simulate` by an XLA program with results of a fixed size."""
+    program = _traced(_program, batch_env, algorithm, jit_compile=True)
     parts, missing, paused = [], steps, False
     while missing and not paused:
         size = min(missing, COMPILED_STEPS)
-        count, ended, current = _program(
+        count, records, current = program(
             batch_env, algorithm, tf.constant(size), training, current
         )
         batch_env.steps += int(count) * len(batch_env)
-        parts.append(ended[:size])
+        parts.append(records[:size])
         missing -= size
-        if training:  # Programs cannot raise on the way.
+        if training:  # Programs cannot raise before their end.
             algorithm.metrics.require_finite(type(algorithm).__name__)
             paused = algorithm.paused and algorithm.paused()
-    parts.append(tf.zeros([missing, len(batch_env), 4]))
+    parts.append(tf.zeros([missing, len(batch_env), steps_.RECORD]))
     return tf.concat(parts, 0), current
 
 
 COMPILED_STEPS = 1024
-"""Batch steps of the program that is compiled; it stops earlier if asked to."""
+"""Batch steps of the compiled program, which stops earlier on request."""
 
 
-@tf.function(autograph=False)
+def _traced(body: Callable, batch_env: Any, algorithm: Any, **options) -> Callable:
+    """Return the graph function of this pair, kept as long as both exist.
+
+    One function for all pairs would keep their variables until the process ends.
+    """
+    kept = vars(batch_env).setdefault("graphs", weakref.WeakKeyDictionary())
+    graphs = kept.setdefault(algorithm, {})
+    if body not in graphs:
+        graphs[body] = tf.function(body, autograph=False, **options)
+    return graphs[body]
+
+
 def _begin(batch_env: Any, algorithm: Any, training: bool) -> Any:
-    """What a call goes on with where all episodes begin."""
-    step = batch_env.begin()
+    """Begin all episodes; return the state from which a call continues."""
+    before = batch_env.begin()
     if batch_env.parts == 1:
-        return step
+        return before
     size = len(batch_env) // 2
     first, second = (
-        tf.nest.map_structure(lambda x, part=part: x[part], step)
+        tf.nest.map_structure(lambda x, part=part: x[part], before)
         for part in (slice(size), slice(size, None))
     )
     action = _act(batch_env, algorithm, tf.range(size), first, training)
     return first.observation, action, second
 
 
-@tf.function(autograph=False)
 def _graph(
     batch_env: Any,
     algorithm: Any,
@@ -127,11 +142,10 @@ def _graph(
     arguments = batch_env, algorithm, steps, training, current
     if batch_env.parts == 2:
         return _in_turns(*arguments)
-    _, ended, current = _together(*arguments, steps)
-    return ended, current
+    _, records, current = _together(*arguments, steps)
+    return records, current
 
 
-@tf.function(autograph=False, jit_compile=True)
 def _program(
     batch_env: Any,
     algorithm: Any,
@@ -144,35 +158,36 @@ def _program(
 
 
 def _together(
-    batch_env, algorithm, steps, training, step, capacity
+    batch_env, algorithm, steps, training, before, capacity
 ) -> tuple[tf.Tensor, tf.Tensor, Any]:
-    """All rows step at the same time.
+    """Step all rows at the same time.
 
     Returns:
-      Number of steps, ends of episodes `[capacity, N, 4]`, and what follows.
+      Number of steps, their records `[capacity, N, RECORD]`, and the next state.
     """
     everyone = tf.range(len(batch_env))
 
-    def body(_, index, step, ended):
-        action = _act(batch_env, algorithm, everyone, step, training)
-        outcome, following = batch_env.simulate(step, action)
-        _learn(algorithm, everyone, step.observation, action, outcome, training)
+    def body(_, index, before, records):
+        action = _act(batch_env, algorithm, everyone, before, training)
+        after, following = batch_env.simulate(before, action)
+        _learn(algorithm, everyone, before.observation, action, after, training)
         more = index + 1 < steps
         if training and algorithm.paused:
             more &= ~algorithm.paused()
-        return more, index + 1, following, ended.write(index, outcome.ended)
+        return more, index + 1, following, records.write(index, after.record)
 
-    shape = [len(batch_env), 4]
-    ended = tf.TensorArray(tf.float32, capacity, element_shape=shape)
-    _, count, step, ended = _while(lambda more, *_: more, body, (True, 0, step, ended))
-    return count, ended.stack(), step
+    shape = [len(batch_env), steps_.RECORD]
+    records = tf.TensorArray(tf.float32, capacity, element_shape=shape)
+    variables = True, 0, before, records
+    _, count, before, records = _while(lambda more, *_: more, body, variables)
+    return count, records.stack(), before
 
 
 def _in_turns(batch_env, algorithm, steps, training, current) -> tuple[tf.Tensor, Any]:
-    """Two halves take turns; returns ends of episodes, `[steps, N, 4]`.
+    """Step two halves in turns; return records `[steps, N, RECORD]` and next state.
 
-    At the end of a call the first half has chosen its actions, as always when the second
-    one learns, but its step begins with the next call: nothing is under way in between.
+    After a call the first half has chosen its actions, as always when the second half
+    learns, but its step begins with the next call: no step is open between calls.
     """
     size = len(batch_env) // 2
     act = functools.partial(_act, batch_env, algorithm, training=training)
@@ -181,38 +196,43 @@ def _in_turns(batch_env, algorithm, steps, training, current) -> tuple[tf.Tensor
     def rows(part):
         return part * size + tf.range(size)
 
-    def body(index, last, step, ended):
+    def body(index, last, before, records):
         """Start one half, which acts at this step; finish the other one."""
         part = index % 2
         other = 1 - part
-        action = act(rows(part), step)
+        action = act(rows(part), before)
         start = tf.where(index < 2 * steps, part, -1)
-        outcome, following = batch_env.simulate(step, action, start, other)
-        learn(rows(other), *last, outcome)
+        after, following = batch_env.simulate(before, action, start, other)
+        learn(rows(other), *last, after)
         last = tf.nest.map_structure(
-            lambda x, y: tf.ensure_shape(x, y.shape), (step.observation, action), last
+            lambda x, y: tf.ensure_shape(x, y.shape), (before.observation, action), last
         )
-        return index + 1, last, following, ended.write(index - 1, outcome.ended)
+        return index + 1, last, following, records.write(index - 1, after.record)
 
     *last, second = current
     started, _ = batch_env.simulate(second, last[1], 0, -1)
-    with tf.control_dependencies([started.ended]):
+    with tf.control_dependencies([started.record]):
         second = tf.nest.map_structure(tf.identity, second)
-    ended = tf.TensorArray(tf.float32, 2 * steps)
-    _, last, second, ended = _while(
-        lambda index, *_: index <= 2 * steps, body, (1, tuple(last), second, ended)
+    records = tf.TensorArray(tf.float32, 2 * steps)
+    _, last, second, records = _while(
+        lambda index, *_: index <= 2 * steps, body, (1, tuple(last), second, records)
     )
-    return tf.reshape(ended.stack(), [steps, 2 * size, 4]), (*last, second)
+    shape = [steps, 2 * size, steps_.RECORD]
+    return tf.reshape(records.stack(), shape), (*last, second)
 
 
-def _act(batch_env, algorithm, rows: tf.Tensor, step: Any, training: bool) -> Any:
-    """Begin episodes where they are new, and choose actions `[K, ...]`."""
-    begin_episodes(algorithm, rows, step.first, training)
+def _act(
+    batch_env, algorithm, rows: tf.Tensor, before: steps_.Before, training: bool
+) -> Any:
+    """Begin episodes in new rows, and choose actions `[K, ...]`."""
+    begin_episodes(algorithm, rows, before.first, training)
     space = batch_env.action_space
-    return calls.perform(algorithm, rows, step.observation, training, space)
+    return calls.perform(algorithm, rows, before.observation, training, space)
 
 
-def _learn(algorithm, rows, observation, action, outcome, training: bool) -> None:
+def _learn(
+    algorithm, rows, observation, action, after: steps_.After, training: bool
+) -> None:
     """Tell the algorithm what happened, if it is training."""
     if not training:
         return
@@ -222,49 +242,29 @@ def _learn(algorithm, rows, observation, action, outcome, training: bool) -> Non
         rows,
         observation,
         action,
-        outcome.reward,
-        outcome.terminated,
-        outcome.truncated,
-        outcome.observation,
+        after.reward,
+        after.terminated,
+        after.truncated,
+        after.observation,
     )
-    end_episodes(algorithm, rows, outcome.done)
+    end_episodes(algorithm, rows, after.done)
 
 
 def begin_episodes(
     algorithm: Any, rows: tf.Tensor, new: tf.Tensor, training: bool
 ) -> None:
-    """Tell an algorithm which ones of these rows begin an episode, if there are any."""
-    for_rows(
+    """Tell an algorithm which of these rows begin an episode, if any do."""
+    conditional.for_rows(
         lambda rows: calls.call(algorithm, "begin_episodes", rows, training), rows, new
     )
 
 
 def end_episodes(algorithm: Any, rows: tf.Tensor, done: tf.Tensor) -> None:
-    """Tell an algorithm which ones of these rows end one, if there are any."""
-    for_rows(lambda rows: calls.call(algorithm, "end_episodes", rows), rows, done)
-
-
-def for_rows(
-    function: Callable[[tf.Tensor], None], rows: tf.Tensor, selected: tf.Tensor
-) -> None:
-    """Call a function with the selected ones of these rows, if there are any."""
-
-    def call(rows, selected):
-        function(tf.boolean_mask(rows, selected))
-
-    conditional.when(tf.reduce_any(selected), call, rows, selected)
+    """Tell an algorithm which of these rows end an episode, if any do."""
+    conditional.for_rows(
+        lambda rows: calls.call(algorithm, "end_episodes", rows), rows, done
+    )
 
 
 def _while(condition, body, variables) -> Any:
     return tf.while_loop(condition, body, variables, parallel_iterations=1)
-
-
-def _result(ended: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Names for the columns of ends of episodes `[steps, N, 4]`."""
-    terminated, truncated, score, length = tf.unstack(ended, axis=2)
-    done = terminated + truncated > 0
-    return {
-        "done": done,
-        "score": tf.where(done, score, 0.0),
-        "length": tf.cast(tf.where(done, length, 0.0), tf.int32),
-    }

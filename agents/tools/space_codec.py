@@ -1,4 +1,4 @@
-"""Spaces of Gymnasium as JSON values, and back, without pickle but for other classes."""
+"""Gymnasium spaces as JSON values and back; only unknown classes are pickled."""
 
 import base64
 import math
@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from agents.tools import errors
 
-class SpaceCodecError(ValueError):
-    """A space that cannot be saved, or not be read back, in one line."""
+
+class SpaceCodecError(errors.Mistake):
+    """Space that cannot be saved or read back, in one line."""
 
 
 def encode(space: spaces.Space) -> dict[str, Any]:
-    """JSON value of a space, such as `{"type": "Discrete", "n": 3, ...}`.
+    """Encode a space as a JSON value, such as `{"type": "Discrete", "n": 3, ...}`.
 
-    Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple are written part by part;
-    spaces of other classes, also within them, are pickled. The state of their random
-    generators is not kept.
+    Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple are written in parts;
+    spaces of other classes, also nested ones, are pickled. The state of random
+    generators is lost.
 
     Raises:
-      SpaceCodecError: if that is not possible.
+      SpaceCodecError: if a space cannot be pickled.
     """
     kind, value = type(space), {"type": type(space).__name__}
     if kind is spaces.Box and space.dtype.itemsize <= 8:  # JSON has no more digits.
@@ -47,20 +49,20 @@ def encode(space: spaces.Space) -> dict[str, Any]:
     name = f"{kind.__module__}.{kind.__qualname__}"
     try:
         data = pickle.dumps(space)
-    except Exception as error:  # Of whatever the class does.
+    except Exception as error:  # From the class of the space.
         raise SpaceCodecError(f"the space {name} cannot be saved: {error}.") from error
     return {"type": "pickle", "of": name, "data": base64.b85encode(data).decode()}
 
 
 def decode(value: dict[str, Any], allow_pickle: bool = False) -> spaces.Space:
-    """Space of what `encode` returned.
+    """Decode a value that `encode` returned.
 
     Args:
       value: JSON value.
-      allow_pickle: Read spaces of other classes, too, which may run any code.
+      allow_pickle: Whether to unpickle other classes, which may run any code.
 
     Raises:
-      SpaceCodecError: for these without `allow_pickle`, and for anything else.
+      SpaceCodecError: for pickled spaces without `allow_pickle`, or wrong values.
     """
     kind = value["type"]
     if kind == "pickle":
@@ -84,14 +86,14 @@ def decode(value: dict[str, Any], allow_pickle: bool = False) -> spaces.Space:
         return spaces.MultiDiscrete(nvec, dtype, start=start)
     low, high = (_array(value[x], dtype, shape) for x in ("low", "high"))
     space = spaces.Box(low, high, dtype=dtype)
-    # Bounds of integers do not tell whether they are any.
+    # Integer bounds do not show whether they are meant as bounds.
     space.bounded_below = _array(value["bounded_below"], bool, shape)
     space.bounded_above = _array(value["bounded_above"], bool, shape)
     return space
 
 
 def _unpickle(value: dict[str, Any], allow_pickle: bool) -> spaces.Space:
-    """Space that is pickled, if that is allowed."""
+    """Unpickle a space, if that is allowed."""
     name = value["of"]
     if not allow_pickle:
         raise SpaceCodecError(
@@ -100,12 +102,12 @@ def _unpickle(value: dict[str, Any], allow_pickle: bool) -> spaces.Space:
         )
     try:
         return pickle.loads(base64.b85decode(value["data"]))
-    except Exception as error:  # Of whatever the class does.
+    except Exception as error:  # From the class of the space.
         raise SpaceCodecError(f"the space {name} cannot be read: {error}.") from error
 
 
 def _values(array: np.ndarray) -> Any:
-    """Numbers of an array in a list, or the one that all of them are."""
+    """Convert an array to a list of numbers, or to one number if all are equal."""
     flat = array.ravel()
     same = flat.tobytes() == flat[:1].tobytes() * flat.size
     numbers = [_number(x) for x in flat[: 1 if same else None].tolist()]
@@ -113,13 +115,13 @@ def _values(array: np.ndarray) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Number that JSON has, or the text of an infinity."""
+    """Return a number that JSON can represent, or the name of an infinity."""
     finite = not isinstance(value, float) or math.isfinite(value)
     return value if finite else str(value)
 
 
 def _array(values: Any, dtype: Any, shape: list[int]) -> np.ndarray:
-    """Array of what `_values` returned."""
+    """Convert the result of `_values` back to an array."""
     flat = np.array(values, dtype)
     return np.broadcast_to(
         flat if flat.ndim == 0 else flat.reshape(shape), shape

@@ -1,11 +1,11 @@
-"""What Gymnasium spaces look like as arrays: structures of leaves.
+"""Gymnasium spaces as structures of arrays.
 
 A space is a structure (dict, tuple or a single leaf) of arrays. Dicts are ordered
 by their sorted keys, as `tf.nest` does, so leaves line up on both sides.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from gymnasium import spaces
 from agents.tools import errors
 
 ACTION_MASK = "action_mask"
-"""Key at the top of a Dict of observations that tells which actions are allowed."""
+"""Key at the top of a Dict of observations with the mask of allowed actions."""
 
 
 class UnsupportedSpaceError(errors.Mistake):
-    """A space that the toolkit, or the chosen algorithm, cannot handle."""
+    """Space that the toolkit, or the chosen algorithm, cannot handle."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Spec:
     dtype: np.dtype
 
     def zeros(self, *leading: int) -> np.ndarray:
-        """Zeros of shape `[*leading, *shape]`."""
+        """Return zeros of shape `[*leading, *shape]`."""
         return np.zeros((*leading, *self.shape), self.dtype)
 
 
 def spec(space: spaces.Space) -> Any:
-    """Structure of `Spec` for a space.
+    """Return the structure of `Spec` for a space.
 
     Floating point boxes become float32; integer and boolean boxes keep their dtype;
     Discrete and MultiDiscrete are int64; MultiBinary is int8.
@@ -59,60 +59,79 @@ def spec(space: spaces.Space) -> Any:
     )
 
 
-def flatten(structure: Any) -> list:
-    """Leaves of a structure of dicts (by sorted key) and tuples."""
-    if isinstance(structure, dict):
-        return [leaf for key in sorted(structure) for leaf in flatten(structure[key])]
-    if isinstance(structure, tuple):
-        return [leaf for child in structure for leaf in flatten(child)]
-    return [structure]
+def children(node: Any) -> list[tuple[Any, Any]] | None:
+    """Return keys and children of a mapping (sorted) or tuple; None for a leaf.
+
+    A Dict or Tuple is a structure of spaces. Lists are leaves, because observations and
+    actions may be lists of numbers.
+    """
+    if isinstance(node, Mapping):
+        return [(key, node[key]) for key in sorted(node)]
+    if isinstance(node, tuple | spaces.Tuple):
+        return list(enumerate(node))
+    return None
 
 
-def unflatten(structure: Any, leaves: list) -> Any:
-    """Structure like the given one, with these leaves."""
+def by_keys(structure: Any, inside: Callable = children) -> dict[tuple, Any]:
+    """Map key paths to leaves, in the order of `flatten`.
+
+    Args:
+      structure: Mappings and tuples.
+      inside: Function like `children`, for other kinds of structures.
+    """
+    found = inside(structure)
+    if found is None:
+        return {(): structure}
+    return {
+        (key, *keys): leaf
+        for key, child in found
+        for keys, leaf in by_keys(child, inside).items()
+    }
+
+
+def flatten(structure: Any, inside: Callable = children) -> list:
+    """Return the leaves of a structure as a list."""
+    return list(by_keys(structure, inside).values())
+
+
+def paths(structure: Any) -> list[str]:
+    """Return readable names of leaves, like `camera/left`; empty for a single leaf."""
+    return [path(keys) for keys in by_keys(structure)]
+
+
+def path(keys: tuple) -> str:
+    """Join the keys that lead to a leaf to a readable name."""
+    return "/".join(map(str, keys))
+
+
+def unflatten(structure: Any, leaves: Iterable) -> Any:
+    """Build a structure like the given one with other leaves."""
     iterator = iter(leaves)
     return transform(lambda _: next(iterator), structure)
 
 
-def transform(function: Callable, structure: Any) -> Any:
-    """Apply a function to every leaf of a structure."""
-    if isinstance(structure, dict):
-        return {key: transform(function, structure[key]) for key in sorted(structure)}
-    if isinstance(structure, tuple):
-        return tuple(transform(function, child) for child in structure)
-    return function(structure)
-
-
-def paths(structure: Any, prefix: str = "") -> list[str]:
-    """Readable names of the leaves, like `camera/left`; a single leaf has none."""
-    if isinstance(structure, dict):
-        items = [(key, structure[key]) for key in sorted(structure)]
-    elif isinstance(structure, tuple):
-        items = list(enumerate(structure))
-    else:
-        return [prefix]
-    return [
-        path
-        for key, child in items
-        for path in paths(child, f"{prefix}/{key}" if prefix else str(key))
-    ]
-
-
-def leaf_spaces(space: spaces.Space) -> list[spaces.Space]:
-    """Leaf spaces in the order of `flatten(spec(space))`."""
-    if isinstance(space, spaces.Dict):
-        return [
-            leaf for key in sorted(space.spaces) for leaf in leaf_spaces(space[key])
-        ]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for child in space.spaces for leaf in leaf_spaces(child)]
-    return [space]
+def transform(function: Callable, structure: Any, inside: Callable = children) -> Any:
+    """Apply a function to every leaf of a structure, in the order of `flatten`."""
+    found = inside(structure)
+    if found is None:
+        return function(structure)
+    results = {key: transform(function, child, inside) for key, child in found}
+    if isinstance(structure, spaces.Dict):
+        return spaces.Dict(results)
+    if isinstance(structure, Mapping):
+        return results
+    if isinstance(structure, spaces.Tuple):
+        return spaces.Tuple(list(results.values()))
+    if hasattr(structure, "_fields"):
+        return structure.__class__(*results.values())
+    kind = list if isinstance(structure, list) else tuple
+    return kind(results.values())  # TensorFlow wraps lists of modules.
 
 
 def choices(action_space: spaces.Space) -> list[int] | None:
-    """Numbers of values to choose from that action masks tell about.
+    """Return the numbers of choices that action masks refer to.
 
-    One number for Discrete, one per dimension for MultiDiscrete, none for others.
+    Discrete has one number, MultiDiscrete one per dimension, other spaces None.
     """
     if isinstance(action_space, spaces.Discrete):
         return [int(action_space.n)]
@@ -122,7 +141,7 @@ def choices(action_space: spaces.Space) -> list[int] | None:
 
 
 def integer_range(space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest values, and numbers of values, of a space of integers; int64 `shape`."""
+    """Return lowest values and numbers of values of an integer space, int64."""
     if isinstance(space, spaces.Discrete):
         return np.array(space.start, np.int64), np.array(space.n, np.int64)
     if isinstance(space, spaces.MultiDiscrete):
@@ -135,14 +154,14 @@ def integer_range(space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
 def mask_sizes(
     observation_space: spaces.Space, action_space: spaces.Space
 ) -> list[int] | None:
-    """The `choices` of the action space if observations hold a mask of them.
+    """Return the `choices` of the action space if observations contain a mask.
 
     The mask is the part `action_mask` of a Dict, nonzero where a value is allowed:
     `[n]` for Discrete(n); `[sum of nvec]`, or a Tuple of `[nvec_i]`, for MultiDiscrete.
 
     Raises:
-      UnsupportedSpaceError: for masks that do not fit the action space, and where
-        nothing else is observed.
+      UnsupportedSpaceError: if the mask does not fit the action space, or nothing else
+        is observed.
     """
     if not isinstance(observation_space, spaces.Dict):
         return None

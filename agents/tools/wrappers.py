@@ -1,6 +1,6 @@
-"""Environments in processes of their own, and wrappers that Gymnasium lacks.
+"""Environments in separate processes, and wrappers that Gymnasium lacks.
 
-What the ancestors of this toolkit had and Gymnasium has too is used from there:
+Gymnasium itself has these wrappers of the ancestors of this toolkit:
 
 | Ancestor      | Gymnasium wrapper                                           |
 |---------------|-------------------------------------------------------------|
@@ -26,10 +26,10 @@ ExternalProcess = external_process.ExternalProcess
 
 
 class RandomStart(gymnasium.Wrapper):
-    """Begins episodes by up to `max_steps - 1` random actions.
+    """Wrapper that begins episodes with up to `max_steps - 1` random actions.
 
-    The number is uniform and, like the actions, a function of the last seed. If the
-    episode ends on the way, another one is begun.
+    Their number is uniform and, like the actions, a function of the last seed. If the
+    episode ends during them, a new one begins.
     """
 
     def __init__(self, env: gymnasium.Env, max_steps: int):
@@ -53,13 +53,13 @@ class RandomStart(gymnasium.Wrapper):
 
 
 class FrameDelta(gymnasium.ObservationWrapper):
-    """Observes the difference to the previous frame, or at first the frame itself."""
+    """Wrapper that observes differences between frames, and first the frame itself."""
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
         low = env.observation_space.low.astype(np.float32)
         high = env.observation_space.high.astype(np.float32)
-        # The first frame need not lie between the extreme differences.
+        # The first frame may lie outside of the extreme differences.
         low, high = np.minimum(low, low - high), np.maximum(high, high - low)
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
         self._last = np.float32(0)
@@ -74,7 +74,7 @@ class FrameDelta(gymnasium.ObservationWrapper):
 
 
 class FrameHistory(gymnasium.ObservationWrapper):
-    """Observes the frames at several offsets into the past.
+    """Wrapper that observes the frames at several offsets into the past.
 
     The history of a new episode is filled with its first frame.
 
@@ -113,16 +113,16 @@ class FrameHistory(gymnasium.ObservationWrapper):
         return self._join(self._frames[(self._step - self._past) % len(self._frames)])
 
     def _join(self, frames: Sequence[np.ndarray]) -> np.ndarray:
-        """One array of several frames."""
+        """Join several frames to one array."""
         return np.concatenate(list(frames), -1) if self._flatten else np.stack(frames)
 
 
 class RangeNormalize(gymnasium.Wrapper):
-    """Maps observations and actions linearly between their bounds and [-1, 1].
+    """Wrapper that maps observations and actions linearly to [-1, 1].
 
     Args:
-      env: Environment whose spaces are boxes, unless left alone.
-      observation: Whether to map observations: None does if all bounds are finite,
+      env: Environment with spaces that are boxes, at least those to map.
+      observation: Whether to map observations: None maps them if all bounds are finite,
         True requires that, False leaves them.
       action: Likewise for actions.
 
@@ -160,7 +160,7 @@ class RangeNormalize(gymnasium.Wrapper):
         return self._normalize(observation), *rest
 
     def _normalize(self, observation: Any) -> Any:
-        """Observation between -1 and 1, if they are mapped."""
+        """Map an observation to [-1, 1], if observations are mapped."""
         if not self._observation_range:
             return observation
         low, span = self._observation_range
@@ -169,15 +169,15 @@ class RangeNormalize(gymnasium.Wrapper):
 
 
 class ActionMask(gymnasium.Wrapper):
-    """Moves `info["action_mask"]` into the observation, where networks look for it.
+    """Wrapper that moves `info["action_mask"]` into the observation, for networks.
 
-    Observations become `{"observation": ..., "action_mask": ...}`; those that are a
-    Dict get the key. The mask is int8, one where an action is allowed: `[n]` for
-    Discrete(n), `[sum of nvec]` for MultiDiscrete, whose parts may come as a tuple. At
-    the end of an episode, where no action follows, the info may lack it.
+    Observations become `{"observation": ..., "action_mask": ...}`; a Dict gets the key.
+    The mask is int8, one where an action is allowed: `[n]` for Discrete(n), `[sum of
+    nvec]` for MultiDiscrete, whose parts may come as a tuple. At the end of an episode,
+    where no action follows, the info may lack the mask.
 
     Raises:
-      UnsupportedSpaceError: for other action spaces, and if there is such a key.
+      UnsupportedSpaceError: for other action spaces, and if the key exists.
       EnvDataError: from `reset` and `step` if the info has no fitting mask.
     """
 
@@ -211,7 +211,7 @@ class ActionMask(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
     def _join(self, observation: Any, info: dict, done: bool = False) -> dict:
-        """Observation with the mask of an info."""
+        """Add the mask of an info to an observation."""
         mask = info.get(spaces.ACTION_MASK)
         if mask is None and done:
             mask = np.ones(self._size)
@@ -233,7 +233,7 @@ class ActionMask(gymnasium.Wrapper):
 
 
 class ConvertTo32Bit(gymnasium.Wrapper):
-    """Makes 64 bit observations and rewards float32 or int32.
+    """Wrapper that converts 64-bit observations and rewards to float32 or int32.
 
     Raises:
       ValueError: for observations or rewards that are not finite.
@@ -254,10 +254,10 @@ class ConvertTo32Bit(gymnasium.Wrapper):
 
 
 class OldGym(gymnasium.Env):
-    """Adapts environments that look like those of the `gym` package.
+    """Adapter for environments with the interface of the `gym` package.
 
-    `reset` may return an observation only, `step` four values, and spaces may be those
-    of another package. What already has the new form passes unchanged.
+    `reset` may return an observation only, `step` four values, and spaces may come from
+    another package. Results in the new form pass unchanged.
     """
 
     def __init__(self, env: Any):
@@ -296,12 +296,12 @@ class OldGym(gymnasium.Env):
 
 
 def _range(space: gymnasium.Space, wanted: bool | None) -> tuple | None:
-    """Low end and width of a box if it shall be mapped."""
+    """Return low end and width of a box if it is to be mapped."""
     if wanted is False:
         return None
     if isinstance(space, gymnasium.spaces.Box):
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        # Some environments say "unbounded" by the largest number of their dtype.
+        # Some environments encode "unbounded" as the largest number of their dtype.
         limit = np.finfo(np.float32).max
         if (np.abs(low) < limit).all() and (np.abs(high) < limit).all():
             return low, high - low
@@ -311,7 +311,7 @@ def _range(space: gymnasium.Space, wanted: bool | None) -> tuple | None:
 
 
 def _to_32_bit(value: Any) -> Any:
-    """A number or array with at most 32 bits per element."""
+    """Convert a number or array to at most 32 bits per element."""
     array = np.asarray(value)
     smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
     if smaller is not None:
@@ -323,7 +323,7 @@ def _to_32_bit(value: Any) -> Any:
 
 
 def _space_to_32_bit(space: gymnasium.Space) -> gymnasium.Space:
-    """Space of converted observations."""
+    """Return the space of converted observations."""
     if isinstance(space, gymnasium.spaces.Dict):
         children = {key: _space_to_32_bit(child) for key, child in space.items()}
         return gymnasium.spaces.Dict(children)
@@ -336,7 +336,7 @@ def _space_to_32_bit(space: gymnasium.Space) -> gymnasium.Space:
 
 
 def _convert_space(space: Any) -> gymnasium.Space:
-    """Gymnasium's version of a space of another package."""
+    """Convert a space of another package to Gymnasium's."""
     if isinstance(space, gymnasium.Space):
         return space
     kind = type(space).__name__

@@ -1,4 +1,4 @@
-"""What needs two devices; `test_devices` runs this file in a process of its own."""
+"""Tests that need two devices; `test_devices` runs this file in a separate process."""
 
 import functools
 
@@ -14,10 +14,11 @@ tf.config.set_logical_device_configuration(
 
 from agents import optimizers  # noqa: E402
 from agents.algorithms import policy_gradient  # noqa: E402
+from agents.experiments import named, runs  # noqa: E402
 from agents.optimizers import replicas  # noqa: E402
-from agents.scripts import configs, evaluate, runs, train  # noqa: E402
+from agents.scripts import commands, evaluate, train  # noqa: E402
 from agents.tools import config as config_  # noqa: E402
-from agents.tools import loop, placement  # noqa: E402
+from agents.tools import devices, loop, placement  # noqa: E402
 
 SGD = "{type: sgd, learning_rate: 0.1}"
 SLOW = "{type: sgd, learning_rate: 0.01}"
@@ -47,6 +48,7 @@ CASES = {
     "dqn": ("cartpole_dqn", 100, *REPLAY, "prioritized=true", f"optimizer={SGD}"),
     "sac": (
         *("pendulum_sac", 80, *REPLAY, f"optimizer={SLOW}"),
+        "learning_rate=null",
         *(f"critic_optimizer={SLOW}", f"temperature_optimizer={SGD}"),
     ),
     "td3": (
@@ -59,7 +61,7 @@ CASES = {
 
 def load(name, *overrides):
     few = ("environment.backend=serial", "environment.num_agents=4")
-    return configs.load(name, [*few, *overrides])
+    return named.load(name, [*few, *overrides])
 
 
 def learn(name, steps, *settings, devices=()):
@@ -130,7 +132,7 @@ def test_both_devices_compute_the_loss_of_their_part(monkeypatch):
 
 def regression(optimizer, items, places, steps=1):
     """Weights after steps of a masked regression, and the metrics of the last one."""
-    with placement.use(replicas=places), placement.networks():
+    with devices.use(replicas=places), placement.networks():
         variable = keras.Variable(tf.ones([3, 1]))
     optimizer.build([variable])
 
@@ -217,8 +219,8 @@ def test_optimizers_that_replicas_cannot_share(optimizer, reason):
     "devices",
     [
         ["memory=CPU:1"],
-        ["policy=CPU:1"],
-        ["policy=CPU:1", "memory=CPU:0", "environment=CPU:0"],
+        pytest.param(["policy=CPU:1"], marks=pytest.mark.slow),
+        ["policy=CPU:1", "memory=CPU:0"],
     ],
 )
 def test_device_map(case, devices):
@@ -251,14 +253,14 @@ def test_mistakes(name, overrides, reason):
 
 
 def test_compiled_environments_have_one_device():
-    config = configs.load("cartpole_compiled", ["devices.replicas=2"])
+    config = named.load("cartpole_compiled", ["devices.replicas=2"])
     with pytest.raises(config_.ConfigError, match="compiled environments"):
         runs.require_devices(config)
 
 
 def test_runs_go_on_with_other_devices(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(runs, "start_tensorflow", lambda debug=False: None)
-    monkeypatch.setattr(runs, "use_threads", lambda config: None)
+    monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(commands, "use_threads", lambda config: None)
 
     def call(steps, replicas):
         return train.main(
@@ -266,6 +268,7 @@ def test_runs_go_on_with_other_devices(tmp_path, monkeypatch, capsys):
                 *("--config", "debug", "--logdir", str(tmp_path), "--timestamp", "1"),
                 *("--set", "environment.backend=serial", "--set", "train.steps=512"),
                 *("--set", f"devices.replicas={replicas}"),
+                *("--set", "algorithm.jit=false"),
             ]
         )
 

@@ -1,4 +1,4 @@
-"""What tests of several algorithms share: ways to drive them, and an environment."""
+"""Helpers of tests of several algorithms: ways to drive them, and an environment."""
 
 import contextlib
 
@@ -77,3 +77,12 @@ def numbers(variables):
 
 def same(left, right):
     return all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
+
+
+def effective(values):
+    """Return only those lengths that have an effect with the memory and the network."""
+    unrolls = values.get("memory") == "unrolls"
+    unused = {"update_every" if unrolls else "unroll_length"}
+    if not values["network"].recurrent:
+        unused.add("chunk_length")
+    return {key: value for key, value in values.items() if key not in unused}

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from agents import tools
-from agents.scripts import configs, runs
+from agents.experiments import named, runs
 
 SMALL = ("environment.num_agents=2", "train.eval_episodes=0")
 UNROLLS = ("algorithm.unroll_length=8",)
@@ -27,7 +27,7 @@ REPLAY = (
     ],
 )
 def test_trains_on_pong(name, overrides):
-    config = configs.load(name, [*SMALL, *overrides])
+    config = named.load(name, [*SMALL, *overrides])
     env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))
     before = [tf.identity(x) for x in agent.acting()]

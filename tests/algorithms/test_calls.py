@@ -1,4 +1,4 @@
-"""However a phase is cut into calls of `simulate`, it ends with the same numbers."""
+"""A phase gives the same numbers for any division into calls of `simulate`."""
 
 import functools
 
@@ -10,10 +10,10 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import tools
-from agents.environments import compiled, functional, make
-from agents.scripts import experiment
-from agents.tools import checkpoint, mocks
-from agents.tools import config as config_
+from agents.environments import Environment, compiled, functional, make
+from agents.experiments import config as experiment
+from agents.testing import mocks
+from agents.tools import checkpoint, sections
 
 ROWS, LENGTH = 4, 5
 CUTTINGS = ((24,), (12, 12), (1, 5, 18))
@@ -26,8 +26,12 @@ REPLAY = {
 }
 MINIBATCHES = {"epochs": 2, "minibatch_size": 6}
 GRU = {"network": {"layers": [4, {"type": "gru", "units": 3}]}, "chunk_length": 2}
+TRUST_REGION = {
+    "type": "line_search",
+    "optimizer": {"type": "natural_gradient", "cg_max_iterations": 3},
+}
 ALGORITHMS = {
-    "a2c": {"type": "a2c", **UNROLLS},
+    "a2c": {"type": "a2c", **UNROLLS, **GRU},
     "apex": {"type": "apex", **REPLAY},
     "dqn": {"type": "dqn", **REPLAY, "noisy_std": 0.5, "prioritized": True},
     "impala": {"type": "impala", **UNROLLS, "queue_size": 1},
@@ -35,7 +39,7 @@ ALGORITHMS = {
     "ppo unrolls": {"type": "ppo", **UNROLLS, **MINIBATCHES, "memory": "unrolls"},
     "sac": {"type": "sac", **REPLAY},
     "td3": {"type": "td3", **REPLAY, "noise": "parameters"},
-    "trpo": {"type": "trpo", **UNROLLS, **GRU},
+    "trpo": {"type": "trpo", **UNROLLS, "optimizer": TRUST_REGION},
     "vpg": {"type": "vpg", **EPISODES},
 }
 BACKENDS = {
@@ -61,7 +65,7 @@ QUICK = (
     ("vector", "vpg"),
     ("envpool", "trpo"),
     ("envpool halves", "ppo unrolls"),
-    ("compiled", "ppo"),
+    ("compiled", "a2c"),
     ("compiled", "dqn"),
 )
 MATRIX = [
@@ -110,13 +114,15 @@ def environments(backend, action_space):
         return compiled.Compiled(Random(action_space), ROWS)
     discrete = isinstance(action_space, gs.Discrete)
     id = functools.partial(mocks.RandomEnvironment, OBSERVATION, action_space, LENGTH)
-    limit, kwargs = None, None
+    limit, kwargs = None, {}
     if name == "vector":
         id, kwargs = vectorized, {"constructor": id}
     if name == "envpool":
         id, limit = ("CartPole-v1", 20) if discrete else ("Pendulum-v1", 6)
     function = make.batch if parts == 1 else make.halves
-    return tools.InGraphBatchEnv(function(id, ROWS, name, 2, limit, kwargs))
+    workers = 2 if name in ("workers", "envpool") else None
+    environment = Environment(id, name, ROWS, workers, max_length=limit, kwargs=kwargs)
+    return tools.InGraphBatchEnv(function(environment))
 
 
 def algorithm(name, envs):
@@ -124,7 +130,7 @@ def algorithm(name, envs):
     config = experiment.algorithm_config(values["type"])
     return experiment.algorithm_class(values["type"])(
         *(envs.observation_space, envs.action_space, ROWS, 20),
-        config_.build(config, values, "algorithm"),
+        sections.build(config, values, "algorithm"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Agents whose networks are declared learn what needs all of their parts."""
+"""Agents with declared networks learn tasks that need all parts of these."""
 
 import gymnasium
 import numpy as np
@@ -8,7 +8,7 @@ from simulated import batch
 
 from agents import networks, tools
 from agents.algorithms import ppo
-from agents.tools import config, schedules
+from agents.tools import schedules, sections
 
 
 class Agreement(gymnasium.Env):
@@ -85,7 +85,7 @@ def test_image_and_vector_are_both_needed(network, low, high):
         value_learning_rate=None,
         normalize_observations=False,
         jit=False,
-        network=config.build(networks.NetworkConfig, network),
+        network=sections.build(networks.NetworkConfig, network),
     )
     envs = batch(*(Agreement() for _ in range(32)))
     spaces = envs.observation_space, envs.action_space

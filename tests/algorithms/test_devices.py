@@ -1,4 +1,4 @@
-"""Several devices: the same results, by work that is divided."""
+"""Several devices divide the work and give the same results."""
 
 import pathlib
 import subprocess

@@ -7,9 +7,11 @@ import tensorflow as tf
 
 from agents import agent as agent_
 from agents import preprocessing, tools
-from agents.scripts import evaluate, experiment, export
+from agents.experiments import config as experiment
+from agents.experiments import evaluation
+from agents.experiments import policy as policy_
 from agents.testing import algorithms
-from agents.tools import algorithm, config, rows
+from agents.tools import rows, sampling, sections
 
 GRU = {"network": [8, {"type": "gru", "units": 4}], "chunk_length": 4}
 UNROLLS = {"memory": "unrolls", "unroll_length": 8, "jit": False, "network": [8]}
@@ -38,7 +40,7 @@ def make(kind, envs):
         experiment.algorithm_class(values["type"]),
         ["normalize", {"type": "sequence", "length": 2}],
     )
-    settings = config.build(experiment.algorithm_config(values["type"]), values)
+    settings = sections.build(experiment.algorithm_config(values["type"]), values)
     spaces = envs.observation_space, envs.action_space
     return cls(*spaces, len(envs), 8, settings)
 
@@ -62,20 +64,20 @@ def test_evaluation_changes_nothing_persistent(kind):
         before, metrics = algorithms._values(learner), learner.metrics.result()
         assert int(learner.updates) > 0
         tools.simulate(envs, learner, 5, training=False)
-        evaluate.play(envs, learner, 3, stochastic=False, seed=0)
+        evaluation.play(envs, learner, 3, stochastic=False, seed=0)
         learner.decide(seen, state)
-        policy = export.Policy(learner, *spaces)
+        policy = policy_.Policy(learner, *spaces)
         inputs = [seen, *tf.nest.flatten(state)]
         inputs = dict(zip(policy.inputs, inputs, strict=True))
         policy.act(**inputs)
         generator = tf.random.Generator.from_seed(0)
         if learner.stochastic:
-            evaluate.play(envs, learner, 3, stochastic=True, seed=0)
+            evaluation.play(envs, learner, 3, stochastic=True, seed=0)
             learner.decide(seen, state, generator)
-            policy.act(export.Stateless(tf.constant([1, 2])), **inputs)
+            policy.act(policy_.Stateless(tf.constant([1, 2])), **inputs)
         else:
             for sample in (
-                lambda: evaluate.play(envs, learner, 3, stochastic=True, seed=0),
+                lambda: evaluation.play(envs, learner, 3, stochastic=True, seed=0),
                 lambda: learner.decide(seen, state, generator),
             ):
                 with pytest.raises(ValueError, match="no probabilities to sample act"):
@@ -94,17 +96,17 @@ def test_sampled_actions_are_those_of_the_policy(kind):
     envs = simulated.batch(*(simulated.Endless(True, kind == "ppo") for _ in range(3)))
     learner = make(kind, envs)
     ours, theirs = (tf.random.Generator.from_seed(5) for _ in range(2))
-    sampling = algorithm.Sampling(learner, 3, ours)
+    sampled = sampling.Sampling(learner, 3, ours)
     running = learner.running_state(tf.range(3))
     state, seen = learner.initial_state(3), np.random.default_rng(0)
     for step in range(6):
         observation = tf.constant(seen.uniform(-1, 1, (3, 2)), tf.float32)
         if step in (0, 4):  # Row 1 begins later than the others.
-            sampling.begin_episodes(tf.constant([1] if step else [0, 1, 2]), False)
+            sampled.begin_episodes(tf.constant([1] if step else [0, 1, 2]), False)
         if step == 4:
             new = tf.constant([False, True, False])
             state = rows.choose(new, learner.initial_state(3), state)
-        action = sampling.perform(tf.range(3), observation, False)
+        action = sampled.perform(tf.range(3), observation, False)
         expected, state = learner.decide(observation, state, theirs)
         np.testing.assert_array_equal(action, expected)
     tf.nest.map_structure(

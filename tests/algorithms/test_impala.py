@@ -1,4 +1,4 @@
-"""IMPALA: what is recomputed, how late it is, what the loss is, and that it learns."""
+"""IMPALA: recomputation, lag and loss, and that it learns."""
 
 import gymnasium
 import keras
@@ -11,8 +11,9 @@ from simulated import Endless, batch, collected, eagerly, numbers, same, without
 from agents import networks, optimizers, tools
 from agents.algorithms import impala
 from agents.environments import compiled, functional
-from agents.scripts import configs, runs
-from agents.tools import checkpoint, loop, mock_algorithm
+from agents.experiments import named, runs
+from agents.testing import mock_algorithm
+from agents.tools import checkpoint, loop
 
 NETWORKS = {
     "dense": networks.NetworkConfig(layers=(8,)),
@@ -295,7 +296,7 @@ def test_loss_is_the_sum_of_its_parts(network):
     items = collected(agent, envs)
     randomize(agent, scale=0.3)
     loss, metrics = agent.loss(items, 0.2, agent.scale(items["mask"]))
-    policy, value, entropy = by_recursion(agent, items, agent._config)
+    policy, value, entropy = by_recursion(agent, items, agent.config)
     np.testing.assert_allclose(metrics["policy_loss"], policy, rtol=1e-4)
     np.testing.assert_allclose(metrics["value_loss"], value, rtol=1e-4)
     np.testing.assert_allclose(metrics["entropy"], entropy / 32, rtol=1e-5)
@@ -305,7 +306,7 @@ def test_loss_is_the_sum_of_its_parts(network):
 
 
 def gradient(agent, items):
-    return optimizers.optimizer.gradient(
+    return optimizers.replicas.gradient(
         lambda part: agent.loss(part, 0.1, agent.scale(items["mask"])),
         agent._trained,
         items,
@@ -402,7 +403,8 @@ def test_there_is_one_step_of_the_optimizer_per_batch():
     envs = noise()
     agent = make(envs, queue_size=1, unroll_length=4)
     eagerly(envs, agent, 24)
-    assert agent.updates.numpy() == agent.optimizer.optimizer.iterations.numpy() == 5
+    adam = agent.optimizer.optimizer.optimizer  # Guarded, gradient, Adam.
+    assert agent.updates.numpy() == adam.iterations.numpy() == 5
     result = agent.metrics.result()
     assert set(result) == set(agent.metrics.names) - {"failed_updates"}
     wanted = {"policy_loss", "value_loss", "entropy", "lag", "rho", "clip_fraction"}
@@ -597,7 +599,7 @@ def trained(config, steps):
 
 def test_cartpole_is_solved():
     """By the preset, in its own environments."""
-    chance, result = trained(configs.load("cartpole_impala"), 50_000)
+    chance, result = trained(named.load("cartpole_impala"), 50_000)
     assert chance < 100
     assert result >= 475
 
@@ -608,5 +610,5 @@ def test_cartpole_is_solved():
 )
 def test_only_recurrent_networks_recall_the_cue(name, low, high):
     """Of 1600 episodes, where chance is 1/4."""
-    _, result = trained(configs.load(name), 150_000)
+    _, result = trained(named.load(name), 150_000)
     assert low <= result <= high

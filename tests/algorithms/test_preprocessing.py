@@ -1,4 +1,4 @@
-"""Algorithms behind stages of preprocessing do what they do behind wrappers."""
+"""Preprocessing stages have the effect of equal environment wrappers."""
 
 import gymnasium
 import numpy as np
@@ -9,8 +9,9 @@ import tensorflow as tf
 from agents import agent as agent_
 from agents import preprocessing, tools
 from agents.algorithms import dqn, ppo, sac
-from agents.scripts import experiment
-from agents.tools import config, wrappers
+from agents.experiments import config as experiment
+from agents.experiments import runs
+from agents.tools import sections, wrappers
 
 SEQUENCE = [{"type": "sequence", "length": 3}]
 GRU = [8, {"type": "gru", "units": 4}]
@@ -31,7 +32,7 @@ def env(kind, history=False):
 def make(kind, declared, envs):
     module, cls, values = KINDS[kind]
     cls = preprocessing.subclass(cls, declared) if declared else cls
-    settings = config.build(module.Config, values)
+    settings = sections.build(module.Config, values)
     spaces = envs.observation_space, envs.action_space
     return cls(*spaces, len(envs), 8, settings)
 
@@ -70,9 +71,9 @@ def test_statistics_change_in_training_only_and_are_saved():
 
 def test_an_agent_does_the_same_and_may_look_aside():
     cartpole = gymnasium.make("CartPole-v1")
-    algorithm = {"type": "a2c", "unroll_length": 8, "chunk_length": 4, "jit": False}
+    algorithm = {"type": "a2c", "unroll_length": 8, "jit": False}
     values = {
-        "algorithm": {**algorithm, "network": GRU},
+        "algorithm": {**algorithm, "network": [8]},
         "preprocessing": ["normalize", *SEQUENCE],
     }
     spaces = cartpole.observation_space, cartpole.action_space
@@ -96,8 +97,8 @@ def test_a_config_has_preprocessing():
     values |= {"algorithm": {}, "preprocessing": SEQUENCE}
     made = experiment.resolve(values)
     assert made.preprocessing == SEQUENCE
-    assert experiment.resolve(config.to_dict(made)) == made
-    description = made.environment.describe()
+    assert experiment.resolve(sections.to_dict(made)) == made
+    description = runs.describe(made)
     agent = made.create_algorithm(description, 2)
     assert agent.preprocessing.space.shape == (12,)
     assert type(agent).__name__ == "PPO"

@@ -1,4 +1,4 @@
-"""Every hyperparameter that may be a schedule, as one."""
+"""Every hyperparameter that may be a schedule works as a schedule."""
 
 import dataclasses
 import typing
@@ -8,13 +8,14 @@ import pytest
 import simulated
 
 from agents import tools
-from agents.scripts import experiment
-from agents.tools import config, schedules
+from agents.experiments import config as experiment
+from agents.tools import schedules, sections
 
 UNROLLS = {"memory": "unrolls", "unroll_length": 8, "jit": False}
 REPLAY = {"capacity": 64, "start_size": 8, "batch_size": 8, "jit": False}
 KINDS = {
     "ppo": {**UNROLLS, "epochs": 2, "minibatch_size": 8},
+    "clip": {"type": "ppo", "objective": "clip", **UNROLLS, "epochs": 2},
     "a2c": UNROLLS,
     "trpo": {**UNROLLS, "value_optimizer": {"type": "adam"}},
     "impala": {"unroll_length": 4, "jit": False},
@@ -22,7 +23,10 @@ KINDS = {
     "sac": REPLAY,
     "td3": REPLAY,
 }
-NUMBERS = {"value_clip": 0.3, "target_entropy": -0.7, "value_learning_rate": 1e-3}
+NUMBERS = {
+    **{"value_clip": 0.3, "target_entropy": -0.7},
+    **{"learning_rate": 1e-3, "value_learning_rate": 1e-3},
+}
 """For what is none by default."""
 
 
@@ -30,9 +34,9 @@ def weights(kind, values, steps=16):
     """What has been learned with some settings."""
     continuous = kind in ("sac", "td3")
     envs = simulated.batch(*(simulated.Endless(True, not continuous) for _ in range(2)))
-    cls = experiment.algorithm_class(kind)
-    values = {"network": {"layers": [8]}, **KINDS[kind], **values}
-    settings = config.build(experiment.algorithm_config(kind), values)
+    values = {"type": kind, "network": {"layers": [8]}, **KINDS[kind], **values}
+    cls = experiment.algorithm_class(values["type"])
+    settings = sections.build(experiment.algorithm_config(values["type"]), values)
     agent = cls(envs.observation_space, envs.action_space, 2, 8, settings)
     result = [simulated.numbers(agent.acting())]
     simulate = tools.simulate if "capacity" in values else simulated.eagerly
@@ -43,13 +47,15 @@ def weights(kind, values, steps=16):
 
 
 def scheduled(kind):
-    """Numbers of all hyperparameters that may be schedules."""
-    cls = experiment.algorithm_config(kind)
+    """Numbers of all hyperparameters that may be schedules and have an effect."""
+    cls = experiment.algorithm_config(KINDS[kind].get("type", kind))
     hints = typing.get_type_hints(cls)
-    defaults = config.build(cls, {})
+    defaults = sections.build(cls, KINDS[kind])
+    unused = defaults.without_effect()
     result = {}
     for field in dataclasses.fields(cls):
-        if schedules.Schedule in typing.get_args(hints[field.name]):
+        may = schedules.Schedule in typing.get_args(hints[field.name])
+        if may and field.name not in unused:
             value = getattr(defaults, field.name)
             value = NUMBERS.get(field.name, 0.5) if value is None else value
             result[field.name] = schedules.ends(value)[0]

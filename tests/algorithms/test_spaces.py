@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
-from agents import tools
+from agents import networks, tools
 from agents.algorithms import impala, ppo
-from agents.environments import make
-from agents.networks import presets
+from agents.environments import Environment, make
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # TensorFlow stays here.
 
@@ -66,16 +65,17 @@ def batch(backend, *spaces):
     names = ("observation_space", "action_space")
     kwargs = dict(zip(names, spaces, strict=True))
     if backend == "halves":
-        return make.halves(Sampled, 4, "workers", 2, kwargs=kwargs)
-    if backend == "vector":
-        return make.batch(vectorized, 4, "vector", kwargs=kwargs)
-    return make.batch(Sampled, 4, backend, 2, kwargs=kwargs)
+        environment = Environment(Sampled, "workers", 4, 2, kwargs=kwargs)
+        return make.halves(environment)
+    made = vectorized if backend == "vector" else Sampled
+    workers = 2 if backend == "workers" else None
+    return make.batch(Environment(made, backend, 4, workers, kwargs=kwargs))
 
 
 def train(backend, observation_space, action_space, name="ppo"):
     """Two updates; returns the algorithm."""
     envs = tools.InGraphBatchEnv(batch(backend, observation_space, action_space))
-    network = presets.NetworkConfig(convolutions=((4, 4, 4),), layers=(8,))
+    network = networks.NetworkConfig(convolutions=((4, 4, 4),), layers=(8,))
     options = {"unroll_length": 4, "jit": False, "network": network}
     if name == "ppo":
         cls, config = ppo.PPO, ppo.Config(memory="unrolls", epochs=1, **options)

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from agents import distributed
-from agents.distributed import cluster, phase
-from agents.scripts import configs, runs
+from agents.distributed import cluster, phases
+from agents.experiments import named, runs
 from agents.tools import loop
 
 
@@ -27,8 +27,8 @@ def execute(ray):
     with contextlib.ExitStack() as stack:
 
         def function(name, *overrides, num_workers=1, **options):
-            config = configs.load(name, overrides)
-            options = phase.Options(**options)
+            config = named.load(name, overrides)
+            options = phases.Options(**options)
             executor = distributed.RayExecutor(config, num_workers, options=options)
             return stack.enter_context(executor)
 
@@ -40,7 +40,7 @@ def run_here():
     """Run a config without Ray; returns the algorithm and the finished reports."""
 
     def function(name, steps, *overrides):
-        config = configs.load(name, overrides)
+        config = named.load(name, overrides)
         agent = runs.algorithm(config, runs.describe(config))
         env = runs.environments(config, backend="serial")
         train = config.train

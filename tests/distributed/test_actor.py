@@ -1,14 +1,16 @@
-"""What an actor brings, without Ray."""
+"""Actors, without Ray."""
 
 import numpy as np
 import pytest
 
 from agents.distributed import actor
-from agents.scripts import configs
+from agents.environments import make
+from agents.experiments import named
 
 OVERRIDES = (
     *("environment.num_agents=4", "environment.max_length=30"),
     *("algorithm.memory=episodes", "algorithm.update_every=8"),
+    "algorithm.unroll_length=128",
     *(
         "algorithm.chunk_length=5",
         "algorithm.network={layers: [8, {type: gru, units: 4}]}",
@@ -19,8 +21,8 @@ OVERRIDES = (
 @pytest.mark.parametrize("backend", ["serial", "compiled"])
 def test_sequences_are_whole_episodes_wherever_they_are_taken(backend, monkeypatch):
     monkeypatch.setattr(actor, "use_one_thread", lambda: None)  # TensorFlow runs.
-    config = configs.load("debug", [*OVERRIDES, f"environment.backend={backend}"])
-    worker = actor.Actor(config, config.environment.describe(), 0, 4, 1)
+    config = named.load("debug", [*OVERRIDES, f"environment.backend={backend}"])
+    worker = actor.Actor(config, make.describe(config.environment), 0, 4, 1)
     worker.build()
     worker.begin(np.arange(4), 0)
     weights = [np.asarray(x) for x in worker._agent.acting()]
@@ -29,5 +31,5 @@ def test_sequences_are_whole_episodes_wherever_they_are_taken(backend, monkeypat
         assert chunk.lengths.tolist() == chunk.episode_lengths[:2].tolist()
         data, mask = worker._agent.memory._finished.unpack(chunk.data, chunk.lengths)
         last = np.arange(mask.shape[1]) == chunk.lengths[:, None] - 1
-        np.testing.assert_array_equal(data["done"].numpy() & mask, last)
-        assert not data["state"][0][0].numpy()[:, 0].any()
+        np.testing.assert_array_equal(data["done"] & mask, last)
+        assert not data["state"][0][0][:, 0].any()

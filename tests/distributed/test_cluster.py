@@ -1,12 +1,13 @@
-"""Clusters that are not there, too small, or lose a node."""
+"""Clusters that are missing, too small, or lose a node."""
 
 import sys
 
 import pytest
 
 from agents import distributed
-from agents.distributed import cluster, phase, workers
-from agents.scripts import configs, train
+from agents.distributed import cluster, phases, workers
+from agents.experiments import named
+from agents.scripts import commands, train
 from agents.tools import errors
 
 
@@ -24,8 +25,8 @@ from agents.tools import errors
     ],
 )
 def test_wrong_arguments(tmp_path, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr(train.runs, "start_tensorflow", lambda debug=False: None)
-    monkeypatch.setattr(train.runs, "use_threads", lambda config: None)
+    monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(commands, "use_threads", lambda config: None)
     monkeypatch.setattr(cluster, "_start", None)  # Nothing is started.
     monkeypatch.setattr(cluster.os, "sched_getaffinity", lambda _: {0, 1})
     arguments = ["--executor", "ray", "--logdir", str(tmp_path), *arguments]
@@ -56,21 +57,6 @@ def test_rows_are_shared(agents, workers, sizes):
     assert cluster.share(agents, workers, 4, "here") == sizes
 
 
-def test_algorithms_that_cannot_be_divided():
-    from agents.distributed import executor
-    from agents.scripts import runs
-
-    with pytest.raises(cluster.DistributedError, match="its memory is none that"):
-        executor.topology(object())
-    config = configs.load(
-        "cartpole_dqn",
-        ["algorithm.capacity=2000", "algorithm.normalize_observations=true"],
-    )
-    algorithm = runs.algorithm(config, runs.describe(config))
-    with pytest.raises(cluster.DistributedError, match="normalize_observations=false"):
-        executor.topology(algorithm)
-
-
 @pytest.fixture
 def three_nodes():
     """Cluster of three nodes with a CPU each, to which this process is connected."""
@@ -92,8 +78,8 @@ def three_nodes():
 @pytest.mark.parametrize("name", ["debug", "cartpole_impala", "cartpole_dqn"])
 def test_node_that_is_removed(three_nodes, monkeypatch, name):
     settings = ["train.eval_episodes=0", "environment.num_agents=6"]
-    config = configs.load(name, [*settings, "algorithm.jit=false"])
-    options = phase.Options()
+    config = named.load(name, [*settings, "algorithm.jit=false"])
+    options = phases.Options()
     with distributed.RayExecutor(config, 3, options=options) as executor:
         executor.run(2000)
         before = int(executor.agent.steps)

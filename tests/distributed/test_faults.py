@@ -1,4 +1,4 @@
-"""What dies is replaced, what fails stops the run, and nothing is left behind."""
+"""Dead processes are replaced, failures stop the run, and nothing is left behind."""
 
 import json
 import os
@@ -12,8 +12,8 @@ import gymnasium
 import psutil
 import pytest
 
-from agents.distributed import cluster, phase, workers
-from agents.scripts import train
+from agents.distributed import cluster, phases, workers
+from agents.scripts import commands, train
 
 QUICK = ("algorithm.jit=false", "train.eval_episodes=0", "environment.backend=serial")
 
@@ -31,14 +31,14 @@ def pids(executor):
 )
 def test_killed_worker_is_replaced(execute, name, monkeypatch):
     executor = execute(name, *QUICK, "train.eval_every=100000", num_workers=2)
-    victim, arrive = pids(executor)[1], phase.Phase.arrive
+    victim, arrive = pids(executor)[1], phases.Phase.arrive
 
     def kill(self, chunk):
         monkeypatch.undo()
         os.kill(victim, signal.SIGKILL)
         arrive(self, chunk)
 
-    monkeypatch.setattr(phase.Phase, "arrive", kill)
+    monkeypatch.setattr(phases.Phase, "arrive", kill)
     (report,) = executor.run(20_000)
     assert report.metrics["worker_restarts"] == 1
     assert report.metrics["episodes"] > 100
@@ -123,8 +123,8 @@ def test_environment_that_workers_do_not_know(execute, registered):
 
 
 def test_failing_learner_gives_one_line(ray, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train.runs, "start_tensorflow", lambda debug=False: None)
-    monkeypatch.setattr(train.runs, "use_threads", lambda config: None)
+    monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(commands, "use_threads", lambda config: None)
     code = train.main(
         [
             *("--config", "debug", "--logdir", str(tmp_path), "--timestamp", "1"),

@@ -1,4 +1,4 @@
-"""A replay memory in processes of its own."""
+"""Replay memories in separate processes."""
 
 import os
 import pickle
@@ -7,8 +7,9 @@ import signal
 import numpy as np
 import pytest
 
-from agents.distributed import actor, cluster, phase, shards
-from agents.scripts import train
+from agents.distributed import actor, cluster, phases, shards
+from agents.scripts import commands, train
+from agents.tools import errors
 
 SMALL = (
     "train.eval_every=512",
@@ -103,8 +104,8 @@ def test_learns_by_shards(execute):
 
 
 def test_resume_restores_shards(ray, tmp_path, monkeypatch):
-    monkeypatch.setattr(train.runs, "start_tensorflow", lambda debug=False: None)
-    monkeypatch.setattr(train.runs, "use_threads", lambda config: None)
+    monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(commands, "use_threads", lambda config: None)
     found = []
     restore = shards.Shards.restore
     monkeypatch.setattr(
@@ -117,17 +118,17 @@ def test_resume_restores_shards(ray, tmp_path, monkeypatch):
         *("--executor", "ray", "--num_workers", "2", "--num_shards", "2", "--quiet"),
         *[x for y in SMALL for x in ("--set", y)],
     ]
-    report = phase.Phase.report
+    report = phases.Phase.report
 
     def interrupted(self, kind, step, *rest):
         if step > 600:
             raise RuntimeError("stop here")
         return report(self, kind, step, *rest)
 
-    monkeypatch.setattr(phase.Phase, "report", interrupted)
+    monkeypatch.setattr(phases.Phase, "report", interrupted)
     with pytest.raises(RuntimeError, match="stop here"):
         train.main([*arguments, "--set", "train.steps=1024"])
-    monkeypatch.setattr(phase.Phase, "report", report)
+    monkeypatch.setattr(phases.Phase, "report", report)
     assert train.main([*arguments, "--set", "train.steps=1024"]) == 0
     ((one, other),) = found
     assert 500 <= one + other <= 600
@@ -169,5 +170,5 @@ def test_wrong_number_of_shards(execute, name, count, message):
 
 
 def test_memory_that_is_too_large(execute):
-    with pytest.raises(cluster.DistributedError, match="bytes, but .* are free"):
+    with pytest.raises(errors.Mistake, match="bytes, but .* are free"):
         execute("cartpole_dqn", "algorithm.capacity=100000000000", shards=1)

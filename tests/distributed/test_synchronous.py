@@ -7,6 +7,7 @@ EPISODES = (
     *UNROLLS,
     "algorithm.memory=episodes",
     "algorithm.update_every=7",
+    "algorithm.unroll_length=128",
 )
 
 

@@ -1,15 +1,11 @@
-"""Functional environments against Gymnasium's own, and their compiled batches."""
+"""Functional environments against Gymnasium's own."""
 
 import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents import tools
-from agents.algorithms import ppo
-from agents.environments import compiled, functional, make
-from agents.networks import presets
-from agents.tools import algorithm, mock_algorithm
+from agents.environments import Environment, compiled, functional, make
 
 SEED = tf.constant([3, 4])
 NAMES = [name for name in functional.__all__ if name != "FunctionalEnv"]
@@ -41,7 +37,7 @@ def random_actions(env, rng, count):
 
 @pytest.mark.parametrize("id", functional.GYMNASIUM)
 def test_steps_equal_those_of_gymnasium(id):
-    env = make.functional(id, None)
+    env = make.functional(Environment(id))
     rng = np.random.default_rng(0)
     state = random_states(id, env, rng)
     action = random_actions(env, rng, 200)
@@ -65,7 +61,7 @@ def test_steps_equal_those_of_gymnasium(id):
 
 @pytest.mark.parametrize("id", functional.GYMNASIUM)
 def test_episodes_begin_like_those_of_gymnasium(id):
-    env, plain = make.functional(id, None), gymnasium.make(id)
+    env, plain = make.functional(Environment(id)), gymnasium.make(id)
     ours = env.observation(env.initial(4000, SEED)).numpy()
     theirs = np.array([plain.reset(seed=seed)[0] for seed in range(2000)])
     np.testing.assert_allclose(ours.mean(0), theirs.mean(0), atol=0.08)
@@ -148,219 +144,3 @@ def test_all_fit_their_spaces(name):
     observation = env.observation(env.initial(20, SEED)).numpy()
     for row in observation:
         assert env.observation_space.contains(row)
-
-
-class Counter(functional.FunctionalEnv):
-    """Counts steps; ends after as many as the state's second number says."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
-    action_space = gymnasium.spaces.Discrete(2)
-    max_length = 4
-
-    def initial(self, size, seed):
-        ends = 1.0 + tf.cast(tf.range(size), tf.float32)
-        return {"time": tf.zeros([size]), "end": ends}
-
-    def transition(self, state, action, seed):
-        return {"time": state["time"] + 1.0, "end": state["end"]}
-
-    def observation(self, state):
-        return tf.stack([state["time"], state["end"]], 1)
-
-    def reward(self, state, action, next_state):
-        return next_state["time"]
-
-    def terminal(self, state):
-        return state["time"] >= state["end"]
-
-
-def test_episodes_of_compiled_batches():
-    env = compiled.Compiled(Counter(), 6)
-    agent = mock_algorithm.MockAlgorithm(env.action_space)
-    env.compiled = False  # The mock calls Python.
-    for steps in (5, 1, 6):
-        tools.simulate(env, agent, steps)
-    ends = np.minimum(np.arange(6) + 1, 4)
-    begun = [call.agent_indices for call in agent.calls if "begin" in call.name]
-    assert begun == [np.flatnonzero(step % ends == 0).tolist() for step in range(12)]
-    experience = [call.arrays for call in agent.calls if call.name == "experience"]
-    assert len(experience) == 12
-    for step, arrays in enumerate(experience):
-        time = step % ends
-        np.testing.assert_array_equal(arrays["observation"][:, 0], time)
-        np.testing.assert_array_equal(arrays["next_observation"][:, 0], time + 1)
-        np.testing.assert_array_equal(arrays["reward"], time + 1)
-        np.testing.assert_array_equal(
-            arrays["terminated"], (time + 1 == ends) & (np.arange(6) < 4)
-        )
-        np.testing.assert_array_equal(arrays["truncated"], time + 1 == 4)
-
-
-class Tally(algorithm.Algorithm):
-    """Adds up what it is told, in variables."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.begun, self.ended, self.rewards = (
-            tf.Variable(tf.zeros([rows])) for _ in range(3)
-        )
-        self.steps = tf.Variable(0)
-
-    def begin_episodes(self, agent_indices, training=True):
-        self._add(self.begun, agent_indices, tf.ones_like(agent_indices, tf.float32))
-
-    def perform(self, agent_indices, observation, training=True):
-        return tf.cast(observation[:, 0], tf.int64) % 2
-
-    def experience(self, agent_indices, observation, action, reward, *_):
-        self._add(self.rewards, agent_indices, reward)
-        self.steps.assign_add(1)
-
-    def end_episodes(self, agent_indices):
-        self._add(self.ended, agent_indices, tf.ones_like(agent_indices, tf.float32))
-
-    def _add(self, variable, rows, value):
-        variable.scatter_nd_add(rows[:, None], value)
-
-
-def test_program_equals_the_graph():
-    results, tallies = [], []
-    for jit in (True, False):
-        env, agent = compiled.Compiled(Counter(), 6), Tally(6)
-        env.compiled = jit
-        env.discontinue(np.arange(6))
-        parts = [tools.simulate(env, agent, steps) for steps in (7, 1, 1030)]
-        parts.append(tools.simulate(env, agent, 3, reset=True))
-        results.append({k: np.concatenate([p[k] for p in parts]) for k in parts[0]})
-        tallies.append([v.numpy() for v in (agent.begun, agent.ended, agent.rewards)])
-        assert env.steps == 6 * 1041 or not jit
-    for name, value in results[0].items():
-        assert len(value) == 1041
-        np.testing.assert_array_equal(value, results[1][name])
-    np.testing.assert_array_equal(tallies[0], tallies[1])
-    ends = np.minimum(np.arange(6) + 1, 4)
-    np.testing.assert_array_equal(tallies[0][1], 1038 // ends + 3 // ends)
-
-
-@pytest.mark.parametrize("every", [3, 1026])
-def test_pauses_change_nothing(every):
-    """Not even those at ends of episodes, or behind the end of a program."""
-    tallies, steps = [], 2 * every
-    for pausing in (False, True):
-        env, agent = compiled.Compiled(Counter(), 6), Tally(6)
-        if pausing:
-            agent.paused = lambda agent=agent: agent.steps % every == 0
-        for length in [every] * 2 if pausing else [steps]:
-            before = env.steps
-            result = tools.simulate(env, agent, steps)
-            assert env.steps - before == 6 * length
-            assert result["done"].shape == (steps, 6)
-            assert not result["done"].numpy()[length:].any()
-        tallies.append([v.numpy() for v in (agent.begun, agent.ended, agent.rewards)])
-    np.testing.assert_array_equal(*tallies)
-
-
-@pytest.mark.parametrize("name", ["CartPole", "GridWorld"])
-def test_seeds_decide_everything(name):
-    env = compiled.Compiled(getattr(functional, name)(), 4)
-    agent, scores = Tally(4), []
-    agent.perform = lambda rows, observation, training=True: tf.zeros([4], tf.int64)
-    for seeds in ([1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 4]):
-        env.discontinue(np.array(seeds))
-        scores.append(tools.simulate(env, agent, 100)["length"].numpy())
-    np.testing.assert_array_equal(scores[0], scores[2])
-    assert (scores[0] != scores[1]).any()
-
-
-def test_ppo_learns_in_one_program():
-    env = compiled.Compiled(functional.CartPole(), 16)
-    config = ppo.Config(
-        memory="unrolls",
-        discount=0.99,
-        gae_lambda=0.95,
-        objective="clip",
-        epochs=10,
-        minibatch_size=256,
-        learning_rate=1e-3,
-        value_learning_rate=None,
-        network=presets.NetworkConfig.preset("small"),
-    )
-    spaces = env.observation_space, env.action_space
-    agent = ppo.PPO(*spaces, 16, 500, config)
-    env.discontinue(np.arange(16))
-    tools.simulate(env, agent, 128 * 25)
-    result = tools.simulate(env, agent, 500, training=False, reset=True)
-    assert result["score"].numpy()[result["done"]].mean() > 400
-
-
-class Impure(Counter):
-    def __init__(self):
-        self.calls = 0
-
-    def transition(self, state, action, seed):
-        self.calls += 1
-        return super().transition(state, action, seed)
-
-
-class Calling(Counter):
-    def reward(self, state, action, next_state):
-        return tf.numpy_function(lambda x: x, [next_state["time"]], tf.float32)
-
-
-class Keeping(Counter):
-    def __init__(self):
-        self.total = tf.Variable(0.0)
-
-    def reward(self, state, action, next_state):
-        return next_state["time"] + self.total
-
-
-class Reading(Counter):
-    def terminal(self, state):
-        return state["time"].numpy() > 3
-
-
-class Misshapen(Counter):
-    def observation(self, state):
-        return state["time"]
-
-
-@pytest.mark.parametrize(
-    ("cls", "text"),
-    [
-        (Impure, "Impure changes its attribute 'calls'.*put what changes"),
-        (Calling, "Calling calls Python.*PyFunc.*workers"),
-        (Keeping, "Keeping uses a variable"),
-        (Reading, "fail when they are traced"),
-        (Misshapen, r"Misshapen.observation gives .*\[3\].*expected .*\[3, 2\]"),
-    ],
-)
-def test_functions_that_break_the_rules(cls, text):
-    with pytest.raises(compiled.FunctionError, match=text):
-        compiled.Compiled(cls(), 2)
-
-
-def test_names_of_compiled_environments():
-    assert make.choose("agents.environments.functional:CartPole") == "compiled"
-    assert make.choose(Counter) == "compiled"
-    assert make.choose("CartPole-v1") == "workers"
-    assert isinstance(make.functional("CartPole-v1", None), functional.CartPole)
-    description = make.describe("agents.environments.functional:Catch")
-    assert description.max_length == 10
-    assert make.describe("CartPole-v1", 7, None, "compiled").max_length == 7
-    with pytest.raises(make.BackendError, match="it has Acrobot-v1.*workers"):
-        make.functional("HalfCheetah-v5", None)
-    with pytest.raises(make.BackendError, match="backend compiled runs"):
-        make.batch(Counter, 2)
-
-
-def test_numbers_that_are_not_finite_stop_a_program():
-    class Infinite(functional.CartPole):
-        def reward(self, state, action, next_state):
-            return np.nan * state[:, 0]
-
-    env = compiled.Compiled(Infinite(), 4)
-    config = ppo.Config(memory="unrolls", unroll_length=8, epochs=1)
-    agent = ppo.PPO(env.observation_space, env.action_space, 4, 500, config)
-    with pytest.raises(FloatingPointError, match="loss is not finite"):
-        tools.simulate(env, agent, 8)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from agents import memories
-from agents.tools import conditional, simulation
+from agents.tools import conditional
 
 
 def make(rows=3, capacity=2, length=4):
@@ -73,7 +73,7 @@ def test_excess_episodes_are_dropped(jit):
 
     def select(selected):
         with conditional.program() if jit else contextlib.nullcontext():
-            simulation.for_rows(memory.end, tf.range(4), selected)
+            conditional.for_rows(memory.end, tf.range(4), selected)
         return memory.count
 
     if jit is not None:

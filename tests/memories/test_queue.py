@@ -1,4 +1,4 @@
-"""Memory of unrolls that wait before they are learned from."""
+"""Memory of unrolls that wait before training."""
 
 import pytest
 import tensorflow as tf

@@ -1,56 +1,26 @@
 """Replay memory, compared with a list of episodes."""
 
-import dataclasses
-
 import gymnasium
 import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
+from interaction import (
+    INTEGER,
+    NUMBER,
+    SEED,
+    Interaction,
+    Row,
+    drawn,
+    functions,
+    make,
+    prioritized,
+    rows,
+    step,
+)
 
 from agents import memories
-from agents.memories import room
 from agents.tools import checkpoint, conditional
-
-NUMBER = tf.TensorSpec([], tf.float32)
-INTEGER = tf.TensorSpec([], tf.int64)
-SEED = tf.constant([1, 2])
-
-
-def make(rows=1, capacity=20, observation=NUMBER, action=INTEGER, **options):
-    return memories.Replay(observation, action, rows, capacity, **options)
-
-
-def rows(*indices):
-    return tf.constant(indices, tf.int32)
-
-
-def step(replay, row, number, end=None, reward=None):
-    """One step from observation `number` to `number + 1`, with that action, reward."""
-    replay.append(
-        rows(row),
-        tf.constant([number], tf.float32),
-        tf.constant([number], tf.int64),
-        tf.constant([number if reward is None else reward], tf.float32),
-        tf.constant([end in ("terminated", "both")]),
-        tf.constant([end in ("truncated", "both")]),
-        tf.constant([number + 1], tf.float32),
-    )
-
-
-def drawn(replay, count=500, seed=SEED):
-    """Items by observation: action, reward, discount, next observation."""
-    if not replay.size.numpy():
-        return {}
-    items = {key: x.numpy() for key, x in replay.sample(count, seed).items()}
-    keys = "action", "reward", "discount", "next_observation"
-    values = zip(*[items[key].tolist() for key in keys], strict=True)
-    result = {}
-    for observation, value in zip(items["observation"].tolist(), values, strict=True):
-        value = tuple(np.round(value, 4).tolist())
-        assert result.setdefault(observation, value) == value
-    assert len(result) == replay.size.numpy()
-    return result
 
 
 def test_steps_of_an_episode():
@@ -135,157 +105,6 @@ def test_rows_that_never_act_are_never_drawn():
     assert drawn(replay) == {7: (7, 7, 0.99, 8)}
 
 
-@dataclasses.dataclass
-class Row:
-    """What happened in one row, as a log of all entries since the beginning."""
-
-    length: int
-    frames: int
-    entries: list = dataclasses.field(default_factory=list)
-    episode: list = dataclasses.field(default_factory=list)
-    next: int = 0
-
-    def begin(self):
-        if self.episode:  # Cut off, behind the last observation.
-            self.next += 1
-        self.episode = []
-
-    def append(self, step):
-        if not self.episode:
-            self.next += self.frames - 1
-        del self.entries[self.next :]
-        self.entries += [None] * (self.next - len(self.entries)) + [step]
-        step["episode"], step["position"] = self.episode, len(self.episode)
-        self.episode.append(step)
-        self.next += 1
-        if step["terminated"] or step["truncated"]:
-            self.next += 1
-            self.episode = []
-
-    def items(self, n_step, discount):
-        """Transitions that can be drawn, by number of the entry."""
-        result = {}
-        for number, step in enumerate(self.entries):
-            oldest_frame = number - self.frames + 1
-            if step is None or oldest_frame <= self.next - self.length:
-                continue
-            window = step["episode"][step["position"] :][:n_step]
-            last = window[-1]
-            if len(window) < n_step and not (last["terminated"] or last["truncated"]):
-                continue
-            reward = sum(discount**k * x["reward"] for k, x in enumerate(window))
-            result[number] = {
-                "observation": step["observation"],
-                "action": step["action"],
-                "reward": reward,
-                "discount": 0 if last["terminated"] else discount ** len(window),
-                "next_observation": last["next_observation"],
-            }
-        return result
-
-
-class Interaction:
-    """Random steps of random rows, with frames as padding that are random too."""
-
-    def __init__(self, num_rows, stack, seed):
-        self.generator = np.random.default_rng(seed)
-        self.num_rows, self.stack = num_rows, stack
-        self.observations = [None] * num_rows
-
-    def observe(self, previous=None):
-        if self.stack:
-            new = self.generator.integers(0, 256, [self.stack, 3, 2], np.uint8)
-            return new if previous is None else np.stack([*previous[1:], new[-1]])
-        numbers = self.generator.normal(size=3).astype("f4")
-        flag = self.generator.integers(0, 2) > 0
-        return {"a": numbers[:2], "b": (numbers[2], flag)}
-
-    def step(self, subset=True):
-        """Rows that begin, rows that act, and their steps."""
-        generator = self.generator
-        begin = [x is None for x in self.observations]
-        if generator.random() < 0.04:
-            begin = [x or generator.random() < 0.5 for x in begin]
-        begin = np.flatnonzero(begin)
-        for row in begin:
-            self.observations[row] = self.observe()
-        count = generator.integers(0, self.num_rows + 1) if subset else self.num_rows
-        act = generator.permutation(self.num_rows)[:count]
-        steps = []
-        for row in act:
-            observation = self.observations[row]
-            following = self.observe(observation)
-            step = {
-                "observation": observation,
-                "action": generator.integers(0, 5),
-                "reward": np.float32(generator.normal()),
-                "terminated": generator.random() < 0.1,
-                "truncated": generator.random() < 0.1,
-                "next_observation": following,
-            }
-            done = step["terminated"] or step["truncated"]
-            self.observations[row] = None if done else following
-            steps.append(step)
-        return begin, act, steps
-
-    @property
-    def spec(self):
-        if self.stack:
-            return tf.TensorSpec([self.stack, 3, 2], tf.uint8)
-        return {"a": tf.TensorSpec([2]), "b": (NUMBER, tf.TensorSpec([], tf.bool))}
-
-    def batch(self, steps):
-        """Tensors `[K, ...]` of steps, also of none."""
-        specs = {
-            "observation": self.spec,
-            "action": INTEGER,
-            "reward": NUMBER,
-            "terminated": tf.TensorSpec([], tf.bool),
-            "truncated": tf.TensorSpec([], tf.bool),
-            "next_observation": self.spec,
-        }
-        if not steps:
-            return tf.nest.map_structure(
-                lambda x: tf.zeros([0, *x.shape], x.dtype), specs
-            )
-        return tf.nest.map_structure(
-            lambda spec, *x: tf.constant(np.stack(x), spec.dtype), specs, *steps
-        )
-
-
-def functions(replay, spec, mode, count=None):
-    """Begin and append, eagerly or as graphs of any number of rows."""
-    if mode == "eager":
-        return replay.begin, lambda rows, batch: replay.append(rows, **batch)
-    index = tf.TensorSpec([count], tf.int32)
-    flag, number = tf.TensorSpec([], tf.bool), tf.TensorSpec([])
-    batch = {
-        "observation": spec,
-        "action": INTEGER,
-        "reward": number,
-        "terminated": flag,
-        "truncated": flag,
-        "next_observation": spec,
-    }
-    batch = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([count, *x.shape], x.dtype), batch
-    )
-
-    def begin(selected):
-        replay.begin(tf.boolean_mask(tf.range(tf.size(selected)), selected))
-
-    def append(rows, batch):
-        return replay.append(rows, **batch)
-
-    if mode == "graph":
-        begin = tf.function(replay.begin, [tf.TensorSpec([None], tf.int32)])
-        return begin, tf.function(append, [index, batch], autograph=False)
-    begin = tf.function(
-        begin, [tf.TensorSpec([count], tf.bool)], autograph=False, jit_compile=True
-    )
-    return begin, tf.function(append, [index, batch], autograph=False, jit_compile=True)
-
-
 def check(replay, log, n_step, discount, seed):
     """All that is drawn is in the log, and all that could be drawn is drawn."""
     expected = {
@@ -336,8 +155,8 @@ def test_random_interaction_agrees_with_a_list_of_episodes(mode, n_step, stack):
         for row in beginning:
             log[row].begin()
         append(tf.constant(acting, tf.int32), interaction.batch(steps))
-        for row, step in zip(acting, steps, strict=True):
-            log[row].append(step)
+        for row, one in zip(acting, steps, strict=True):
+            log[row].append(one)
         if number % 5 == 0 or number < 10:
             check(replay, log, n_step, discount, number)
     assert min(row.next for row in log) > 2 * length  # It went around.
@@ -359,8 +178,8 @@ def test_smallest_memories(capacity, stack):
         for row in beginning:
             log[row].begin()
         append(tf.constant(acting, tf.int32), interaction.batch(steps))
-        for row, step in zip(acting, steps, strict=True):
-            log[row].append(step)
+        for row, one in zip(acting, steps, strict=True):
+            log[row].append(one)
         check(replay, log, 1, 0.99, number)
 
 
@@ -556,11 +375,6 @@ def test_structures_of_frames_and_actions():
         tf.nest.map_structure(np.testing.assert_array_equal, items[key], expected)
 
 
-def prioritized(n_step=1, capacity=4, alpha=1.0, num_rows=1):
-    selector = memories.Prioritized(alpha=alpha, epsilon=0.5)
-    return make(num_rows, capacity, selector=selector, n_step=n_step)
-
-
 def indices(replay):
     """Index of each observation that can be drawn."""
     items = replay.sample(200, SEED)
@@ -741,20 +555,6 @@ def test_memory_that_is_too_large_is_an_error_before_it_is_allocated(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("limit", "free"), [("3000000000", 2_100_000_000), ("max", None), (None, None)]
-)
-def test_limit_of_a_container_counts(limit, free, tmp_path):
-    (tmp_path / "memory.current").write_text("1000000000\n")
-    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000000\nslab 7\n")
-    if limit:
-        (tmp_path / "memory.max").write_text(f"{limit}\n")
-    available = psutil.virtual_memory().available
-    expected = available if free is None else min(free, available)
-    found = room.free_bytes(tmp_path)
-    assert found == pytest.approx(expected, rel=0.05)
-
-
 def test_nothing_to_draw_is_an_error():
     for selector in (memories.Uniform(), memories.Prioritized()):
         replay = make(selector=selector)
@@ -782,7 +582,6 @@ def test_invalid_options_raise(options, message):
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_memory_is_flat(n_step):
     """Variables are changed in place: nothing grows, and nothing is copied."""
-    import psutil
 
     observation = tf.TensorSpec([4, 64, 64], tf.uint8)
     selector = memories.Prioritized()
@@ -814,258 +613,3 @@ def test_memory_is_flat(n_step):
         run()
     assert process.memory_info().rss - before < 5_000_000
     assert run.experimental_get_tracing_count() == 1
-
-
-# Moving contents to another memory.
-
-
-def moved(sender, receiver, since, first_row=0):
-    """Take and extend, as between processes; returns since when next."""
-    chunk = {name: x.numpy() for name, x in sender.take(since).items()}
-    for array in chunk.values():
-        array.setflags(write=False)
-    receiver.extend(chunk, first_row)
-    return chunk["state"][:, 0]
-
-
-def zeros(replay):
-    return np.zeros(replay.persistent["state"].shape[0], np.int64)
-
-
-def test_chunk_by_hand():
-    sender, receiver = make(2, 10, n_step=2), make(3, 300, n_step=2)
-    for number in (10, 11, 12):
-        step(sender, 1, number)
-    chunk = {name: x.numpy().tolist() for name, x in sender.take(zeros(sender)).items()}
-    assert chunk["begin"] == [0, 0]
-    assert chunk["state"] == [[0, 0], [3, 3]]
-    assert chunk["index"] == [1, 3]  # Of two rows, entries 0 and 1 of the second.
-    assert chunk["priority"] == [1, 1]
-    assert chunk["observations_0"] == [10, 11, 12, 13]
-    since = moved(sender, receiver, zeros(sender), 1)
-    assert drawn(receiver) == drawn(sender)
-    assert set(drawn(receiver)) == {10, 11}
-    step(sender, 1, 13, "terminated")
-    step(sender, 0, 20, "truncated")
-    chunk = {name: x.numpy().tolist() for name, x in sender.take(since).items()}
-    assert chunk["begin"] == [0, 3]
-    assert chunk["index"] == [0, 5, 7]  # That of step 12 waited for the next one.
-    assert chunk["observations_0"] == [20, 21, 13, 14]
-    since = moved(sender, receiver, since, 1)
-    assert set(drawn(receiver)) == {10, 11, 12, 13, 20}
-    assert drawn(receiver) == drawn(sender)
-    assert since.tolist() == [2, 5]
-    for name in ("index", "priority", "observations_0", "steps_0"):
-        assert sender.take(since)[name].shape[0] == 0
-    assert moved(sender, receiver, since, 1).tolist() == [2, 5]
-    assert drawn(receiver) == drawn(sender)
-
-
-def everything(replay):
-    """Index of all transitions that can be drawn."""
-    selector = replay.persistent["selector"]
-    if "levels" in selector:
-        slots = np.flatnonzero(selector["levels"][0].numpy())
-    else:
-        slots = np.sort(selector["members"].numpy()[: int(replay.size)])
-    rows, slots = np.divmod(slots, replay._length)
-    heads = replay.persistent["state"].numpy()[:, 0]
-    last = heads[rows] - 1
-    entries = last - (last - slots) % replay._length
-    return tf.constant(entries * len(heads) + rows, tf.int64)
-
-
-class Part:
-    """Memory of some rows of an interaction, with errors of all that is complete."""
-
-    def __init__(self, part, capacity, spec, **options):
-        self.part, self.rows = part, len(part)
-        self.replay = make(self.rows, self.rows * capacity, spec, **options)
-        self._functions = functions(self.replay, spec, "graph")
-        self._update = tf.function(self.replay.update, reduce_retracing=True)
-
-    def append(self, interaction, beginning, acting, taken, errors):
-        begin, append = self._functions
-        rows = [x - self.part[0] for x in beginning if x in self.part]
-        begin(tf.constant(rows, tf.int32))
-        chosen = [i for i, row in enumerate(acting) if row in self.part]
-        index = append(
-            tf.constant([acting[i] - self.part[0] for i in chosen], tf.int32),
-            interaction.batch([taken[i] for i in chosen]),
-        )
-        errors = errors[[acting[i] for i in chosen]]
-        self._update(index, tf.constant(errors.ravel()))
-
-
-def assert_same(moved, direct):
-    """Rows, members, priorities, and all that these need."""
-    one, two = moved.persistent, direct.persistent
-    np.testing.assert_array_equal(one["state"], two["state"])
-    np.testing.assert_array_equal(one["source"], one["state"][:, 0])
-    assert moved.size.numpy() == direct.size.numpy()
-    one_selector, two_selector = one["selector"], two["selector"]
-    if "levels" in one_selector:
-        tf.nest.map_structure(np.testing.assert_array_equal, one_selector, two_selector)
-    index = everything(moved)
-    np.testing.assert_array_equal(index, everything(direct))
-    tf.nest.map_structure(
-        np.testing.assert_array_equal, moved.get(index), direct.get(index)
-    )
-    length = direct._length  # Also what is not complete yet.
-    for row, (head, steps) in enumerate(two["state"].numpy()):
-        entries = np.arange(max(0, head + 1 - length), head + (steps > 0))
-        slots = row * length + entries % length
-        for x, y in zip(one["observations"], two["observations"], strict=True):
-            np.testing.assert_array_equal(x.numpy()[slots], y.numpy()[slots])
-
-
-@pytest.mark.parametrize("stack", [None, 4])
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize(
-    "kind",
-    [memories.Uniform, lambda: memories.Prioritized(1.0)],
-    ids=["uniform", "prioritized"],
-)
-def test_what_is_moved_is_what_would_have_been_appended(kind, n_step, stack):
-    """From two memories to the rows of larger ones and of smaller ones."""
-    interaction = Interaction(5, stack, seed=10 * n_step + (stack or 0))
-    options = {"n_step": n_step, "discount": 0.9, "stack": stack}
-    spec = interaction.spec
-    parts = [
-        Part(part, 20, spec, selector=kind(), **options)
-        for part in (range(2), range(2, 5))
-    ]
-    direct = [
-        Part(range(5), size, spec, selector=kind(), **options) for size in (12, 60)
-    ]
-    receivers = [
-        make(5, 5 * size, spec, selector=kind(), **options) for size in (12, 60)
-    ]
-    takes = [tf.function(x.replay.take, autograph=False) for x in parts]
-    extends = [
-        tf.function(x.extend, autograph=False, reduce_retracing=True) for x in receivers
-    ]
-    since = [zeros(x.replay) for x in parts]
-    generator = np.random.default_rng(7)
-    for number in range(200):
-        step = interaction.step()
-        errors = generator.normal(size=[5, n_step]).astype("f4")
-        for memory in (*parts, *direct):
-            memory.append(interaction, *step, errors)
-        if number % 3 and generator.random() < 0.6:
-            continue
-        for i, part in enumerate(parts):
-            chunk = takes[i](tf.constant(since[i]))
-            since[i] = chunk["state"].numpy()[:, 0]
-            for extend in extends:
-                extend(chunk, tf.constant(part.part[0]))
-        if number % 4 == 0:
-            for moved, other in zip(receivers, direct, strict=True):
-                assert_same(moved, other.replay)
-    assert direct[1].replay.persistent["state"].numpy()[:, 0].min() > 70
-    for function in takes:
-        assert function.experimental_get_tracing_count() == 1
-    for function in extends:
-        assert function.experimental_get_tracing_count() < 5
-
-
-def test_largest_priority_moves_along():
-    sender, receiver = prioritized(capacity=10), prioritized(capacity=100)
-    step(sender, 0, 1)
-    sender.update(tf.constant([0], tf.int64), tf.constant([7.5]))
-    step(sender, 0, 2)
-    moved(sender, receiver, zeros(sender))
-    step(receiver, 0, 3)
-    values = receiver.persistent["selector"]["levels"][0].numpy()[0]
-    assert values[:4].tolist() == [8, 8, 8, 0]
-
-
-def content(observation):
-    """Bytes of all leaves of an observation."""
-    return b"".join(np.asarray(x).tobytes() for x in tf.nest.flatten(observation))
-
-
-@pytest.mark.parametrize(("n_step", "stack"), [(1, 3), (3, None), (3, 3)])
-def test_transitions_of_which_a_part_was_lost_are_left_out(n_step, stack):
-    """No others are, and what was there before stays."""
-    interaction = Interaction(2, stack, 3)
-    options = {"observation": interaction.spec, "n_step": n_step, "stack": stack}
-    sender, receiver = make(2, 60, **options), make(2, 2000, **options)
-    begin, append = functions(sender, interaction.spec, "graph")
-    generator, frames = np.random.default_rng(0), stack or 1
-    since, source, first = zeros(sender), zeros(sender), zeros(sender)
-    contents, complete, kept, count = {}, [], [], 0
-    for _ in range(250):
-        beginning, acting, taken = interaction.step()
-        begin(tf.constant(beginning, tf.int32))
-        for row, step in zip(acting, taken, strict=True):
-            head, steps = sender.persistent["state"].numpy()[row]
-            entry = head + (0 if steps else frames - 1)
-            contents[entry, row] = content(step["observation"])
-        index = append(tf.constant(acting, tf.int32), interaction.batch(taken)).numpy()
-        complete += [divmod(x, 2) for x in index if x >= 0]
-        if generator.random() < 0.6:
-            continue
-        if generator.random() < 0.6:
-            first = np.where(since == source, first, since)
-            source = moved(sender, receiver, since)
-            kept += [x for x in complete if x[0] - frames + 1 >= first[x[1]]]
-            count += len(complete)
-        since, complete = sender.persistent["state"].numpy()[:, 0], []
-    items = tf.nest.map_structure(
-        lambda x: x.numpy(), receiver.get(everything(receiver))["observation"]
-    )
-    size = int(receiver.size)
-    found = [
-        content(tf.nest.map_structure(lambda x, i=i: x[i], items)) for i in range(size)
-    ]
-    assert sorted(found) == sorted(contents[key] for key in kept)
-    assert 50 < len(kept) < count
-
-
-def test_another_memory_goes_on_where_one_ended():
-    """As when the process that had it was replaced."""
-    receiver = make(1, 100, n_step=2, discount=1.0)
-    before = make(1, 20, n_step=2)
-    for number in (1, 2, 3):
-        step(before, 0, number)
-    moved(before, receiver, zeros(before))
-    after = make(1, 20, n_step=2)
-    since = zeros(after)
-    for number in range(10, 60):
-        step(after, 0, number, "terminated" if number % 20 == 0 else None)
-        if number % 4 == 0:
-            since = moved(after, receiver, since)
-            if number % 20 == 0:
-                after.begin(rows(0))
-    again = make(1, 20, n_step=2)
-    step(again, 0, 70, "terminated")
-    assert since[0] > moved(again, receiver, since)[0] > 0
-    assert drawn(receiver).pop(70)
-    assert drawn(receiver)[2] == (2, 5, 1, 4)
-    assert drawn(receiver)[18] == (18, 37, 1, 20)
-    assert sorted(drawn(receiver)) == [1, 2, *range(10, 56), 70]
-
-
-def test_new_memory_begins_with_what_there_is():
-    sender, receiver = make(1, 10, n_step=2), make(1, 50, n_step=2)
-    for number in range(100):
-        step(sender, 0, number, "truncated" if number == 95 else None)
-    since = moved(sender, receiver, zeros(sender))
-    assert len(drawn(sender)) == 9  # One less because of the end.
-    assert drawn(receiver) == drawn(sender)
-    for number in range(100, 110):
-        step(sender, 0, number)
-    moved(sender, receiver, since)
-    assert sorted(drawn(receiver)) == [*range(90, 109)]
-
-
-def test_chunk_that_is_too_long_is_an_error():
-    sender, receiver = make(1, 30), make(1, 10)
-    for number in range(12):
-        step(sender, 0, number)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no room for a chunk"):
-        moved(sender, receiver, zeros(sender))
-    assert receiver.size.numpy() == 0
-    moved(sender, receiver, np.array([5], np.int64))
-    assert sorted(drawn(receiver)) == [*range(5, 12)]

@@ -1,13 +1,14 @@
 """Policy and value function together."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import networks
-from agents.networks import heads
-from agents.tools import config, spaces
+from agents.networks import parts
+from agents.tools import spaces
 
 OBSERVATION = gs.Box(-1, 1, (3,))
 ACTIONS = {"box": gs.Box(-1, 1, (2,)), "discrete": gs.Discrete(4)}
@@ -145,45 +146,6 @@ def test_seed_decides_all_weights():
                 assert not np.allclose(a, c)
 
 
-def test_presets():
-    dense = networks.NetworkConfig.preset("dense")
-    assert dense == networks.NetworkConfig()
-    assert dense.layers == (200, 100)
-    small = networks.NetworkConfig.preset("small")
-    assert (small.layers, small.activation) == ((64, 64), "tanh")
-    assert (small.initializer, small.output_scale) == ("orthogonal", 0.01)
-    assert networks.NetworkConfig.preset("lstm").recurrent
-    nature = networks.NetworkConfig.preset("nature")
-    assert nature.convolutions == ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-    assert nature.shared
-    with pytest.raises(config.ConfigError, match="did you mean 'nature'"):
-        networks.NetworkConfig.preset("natur")
-
-
-def test_nature_network_has_its_published_size():
-    """Mnih et al. (2015), with 18 actions and a value on top."""
-    space = gs.Box(0, 255, (84, 84, 4), np.uint8)
-    preset = networks.NetworkConfig.preset("nature")
-    made = networks.ActorCritic(space, gs.Discrete(18), preset, 0)
-    torso = 8 * 8 * 4 * 32 + 32 + 4 * 4 * 32 * 64 + 64 + 3 * 3 * 64 * 64 + 64
-    torso += 7 * 7 * 64 * 512 + 512
-    heads = (512 + 1) * 18 + (512 + 1)
-    assert sum(np.prod(v.shape) for v in made.trainable_variables) == torso + heads
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"layers": ("rmm",)}, "unknown layer 'rmm'; known are dense"),
-        ({"initializer": "x"}, "initializer"),
-        ({"continuous": "gamma"}, "continuous must be"),
-    ],
-)
-def test_unknown_kinds_are_refused(values, message):
-    with pytest.raises(ValueError, match=message):
-        networks.NetworkConfig(**values)
-
-
 def masked_space(mask, **others):
     others = others or {"sensors": OBSERVATION}
     return gs.Dict({"action_mask": mask, **others})
@@ -227,7 +189,7 @@ def test_masks_of_observations_are_obeyed_and_not_seen(kind, name):
     observation = observe(allowed)
     parameters = network.policy(observation, state, first)
     raw = plain.policy({"sensors": x}, state, first)["logits"].numpy()
-    expected = np.where(allowed, raw, heads.FORBIDDEN)
+    expected = np.where(allowed, raw, parts.FORBIDDEN)
     np.testing.assert_allclose(parameters["logits"], expected, rtol=1e-5, atol=1e-6)
     value = network.value(observation, state, first)
     expected_value = plain.value({"sensors": x}, state, first)
@@ -304,7 +266,7 @@ def test_masks_below_the_top_are_features():
     network = networks.ActorCritic(space, gs.Discrete(4), config, 0)
     observation = {"inner": {"action_mask": tf.zeros([2, 4])}}
     parameters, _, _ = network.step(observation, network.initial_state(2))
-    assert (parameters["logits"].numpy() > heads.FORBIDDEN).all()
+    assert (parameters["logits"].numpy() > parts.FORBIDDEN).all()
 
 
 @pytest.mark.parametrize("continuous", ["tanh_normal", "beta"])
@@ -317,3 +279,36 @@ def test_squashed_policies_of_sequences_equal_step_by_step(continuous):
         parameters, _, _ = network.step(x[:, step], network.initial_state(2))
         for key, expected in parameters.items():
             np.testing.assert_allclose(sequence[key][:, step], expected, atol=1e-5)
+
+
+class Sums(keras.layers.Layer):
+    """A torso without layers, whose only feature is the sum of what is observed."""
+
+    def __init__(self, space, config, seed, action_size=0):
+        super().__init__()
+
+    def initial_state(self, size):
+        return ()
+
+    def step(self, observation, state, action=None):
+        return tf.reduce_sum(observation, 1, keepdims=True), ()
+
+    def sequence(self, observation, state, first):
+        return tf.reduce_sum(observation, 2, keepdims=True), ()
+
+    def unroll(self, observation, state, first):
+        return self.sequence(observation, state, first)[0]
+
+
+def test_torsos_are_found_by_import_path():
+    config = networks.NetworkConfig(torso=f"{__name__}:Sums")
+    box = gs.Box(-1, 1, (3,))
+    net = networks.ActorCritic(box, gs.Discrete(2), config, 0)
+    x = tf.constant([[0.1, 0.2, 0.3], [0.3, 0.3, 0.0]])
+    parameters, value, _ = net.step(x, net.initial_state(2))
+    for result in (value, parameters["logits"]):  # The same sum, the same result.
+        np.testing.assert_allclose(result[0], result[1], rtol=1e-5)
+    _, values, _ = net.sequence(x[None], net.initial_state(1), tf.fill([1, 2], False))
+    np.testing.assert_allclose(values[0], value, rtol=1e-5)
+    with pytest.raises(ValueError, match="torso is 'layer'; did you mean 'layers'"):
+        networks.NetworkConfig(torso="layer")

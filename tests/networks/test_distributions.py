@@ -8,7 +8,8 @@ import scipy.special
 import scipy.stats
 import tensorflow as tf
 
-from agents.networks import distributions
+from agents.networks import beta as beta_
+from agents.networks import distributions, joint
 
 
 def generator(seed=0):
@@ -192,8 +193,8 @@ def test_products_equal_their_enumeration(kind):
     def create():
         logits = tf.constant(rng.normal(0, 2, (5, width)), tf.float32)
         if kind == "multi":
-            return distributions.MultiCategorical(logits, sizes)
-        return distributions.Bernoulli(logits)
+            return joint.MultiCategorical(logits, sizes)
+        return joint.Bernoulli(logits)
 
     p, q = create(), create()
     values = list(itertools.product(*map(range, sizes)))
@@ -213,10 +214,10 @@ def test_products_are_sampled_by_their_probabilities(kind):
     logits = [0.5, -1.0, 0.3, 1.0, 0.0] if kind == "multi" else [1.0, -2.0, 0.0]
     logits = tf.constant([logits] * 20_000)
     if kind == "multi":
-        made = distributions.MultiCategorical(logits, [3, 2])
+        made = joint.MultiCategorical(logits, [3, 2])
         values = list(itertools.product(range(3), range(2)))
     else:
-        made = distributions.Bernoulli(logits)
+        made = joint.Bernoulli(logits)
         values = list(itertools.product(range(2), repeat=3))
     sample = made.sample(generator()).numpy()
     counts = [(sample == value).all(1).sum() for value in values]
@@ -226,8 +227,8 @@ def test_products_are_sampled_by_their_probabilities(kind):
 
 
 def test_certain_bits_are_finite():
-    made = distributions.Bernoulli(tf.constant([[200.0, -200.0]]))
-    other = distributions.Bernoulli(tf.constant([[-200.0, -200.0]]))
+    made = joint.Bernoulli(tf.constant([[200.0, -200.0]]))
+    other = joint.Bernoulli(tf.constant([[-200.0, -200.0]]))
     assert made.sample(generator()).numpy().tolist() == [[1, 0]]
     np.testing.assert_allclose(made.entropy(), 0, atol=1e-6)
     np.testing.assert_allclose(made.kl(other), 200, rtol=1e-5)
@@ -243,9 +244,7 @@ def tanh_normal(rng, *shape):
 
 def beta(rng, *shape):
     alpha, beta = 1 + rng.gamma(2, 2, shape), 1 + rng.gamma(2, 2, shape)
-    made = distributions.Beta(
-        tf.constant(alpha, tf.float32), tf.constant(beta, tf.float32)
-    )
+    made = beta_.Beta(tf.constant(alpha, tf.float32), tf.constant(beta, tf.float32))
     return made, scipy.stats.beta(alpha, beta)
 
 
@@ -373,7 +372,7 @@ def test_beta_kl_equals_the_integral_and_adds_up():
 @pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (1, 4), (3.5, 2), (60, 1.5)])
 def test_beta_samples_have_the_distribution(alpha, beta):
     ones = tf.ones([20_000, 1])
-    made = distributions.Beta(alpha * ones, beta * ones)
+    made = beta_.Beta(alpha * ones, beta * ones)
     sample = made.sample(generator()).numpy()[:, 0]
     expected = scipy.stats.beta(alpha, beta)
     assert scipy.stats.kstest(sample, expected.cdf).pvalue > 1e-3
@@ -382,7 +381,7 @@ def test_beta_samples_have_the_distribution(alpha, beta):
 
 
 def test_beta_samples_are_independent_and_go_on_with_the_generator():
-    made = distributions.Beta(tf.fill([20_000, 2], 2.0), tf.fill([20_000, 2], 3.0))
+    made = beta_.Beta(tf.fill([20_000, 2], 2.0), tf.fill([20_000, 2], 3.0))
     random = generator(3)
     first, second = made.sample(random), made.sample(random)
     np.testing.assert_array_equal(made.sample(generator(3)), first)
@@ -395,19 +394,19 @@ def test_beta_is_finite_at_its_edges():
     edges = tf.constant([[0.0, 1.0], [1.0, 0.0]])
     for scale in (0.0, 1.0, 1e4):
         alpha = beta = tf.fill([2, 2], scale)
-        old = distributions.Beta(alpha, beta)
+        old = beta_.Beta(alpha, beta)
         new = [tf.Variable(tf.fill([2, 2], x)) for x in (1.0, 2.5)]
         with tf.GradientTape() as tape:
-            made = distributions.Beta(*new)
+            made = beta_.Beta(*new)
             losses = [made.log_prob(edges), old.kl(made), made.kl(old), made.entropy()]
             loss = tf.add_n(losses)
         assert np.isfinite(loss).all()
         assert all(np.isfinite(x).all() for x in tape.gradient(loss, new))
         sample = old.sample(generator())
         assert np.isfinite(old.log_prob(sample)).all()
-    flat = distributions.Beta(tf.ones([1, 1]), tf.ones([1, 1]))
+    flat = beta_.Beta(tf.ones([1, 1]), tf.ones([1, 1]))
     assert flat.mode().numpy() == 0.5
-    extreme = distributions.Beta(tf.constant([[1e6]]), tf.constant([[1.0]]))
+    extreme = beta_.Beta(tf.constant([[1e6]]), tf.constant([[1.0]]))
     assert 0 < extreme.sample(generator()).numpy() < 1
     assert 0 < extreme.mode().numpy() < 1
 
@@ -450,7 +449,7 @@ def test_compiled_samples_of_beta_have_the_distribution():
 
     @tf.function(jit_compile=True)
     def draw(alpha, beta):
-        return distributions.Beta(alpha, beta).sample(random)
+        return beta_.Beta(alpha, beta).sample(random)
 
     sample = draw(tf.fill([20_000, 1], 1.2), tf.fill([20_000, 1], 5.0)).numpy()[:, 0]
     assert scipy.stats.kstest(sample, scipy.stats.beta(1.2, 5).cdf).pvalue > 1e-3
@@ -459,12 +458,12 @@ def test_compiled_samples_of_beta_have_the_distribution():
 def test_curvature_of_the_beta_divergence_is_the_fisher_information():
     """The Hessian of KL(p || q) at q = p, by SciPy's trigamma function."""
     made, expected = beta(np.random.default_rng(18), 5, 1)
-    alpha, beta_ = (made.parameters[key] for key in ("alpha", "beta"))
+    alpha, zeros = (made.parameters[key] for key in ("alpha", "beta"))
     with tf.GradientTape() as outer:
         outer.watch(alpha)
         with tf.GradientTape() as inner:
             inner.watch(alpha)
-            kl = made.kl(distributions.Beta(alpha, beta_))
+            kl = made.kl(beta_.Beta(alpha, zeros))
         gradient = inner.gradient(kl, alpha)
     a, b = expected.args
     fisher = scipy.special.polygamma(1, a) - scipy.special.polygamma(1, a + b)

@@ -7,8 +7,8 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import tools
-from agents.networks import heads
-from agents.networks.presets import NetworkConfig
+from agents.networks import kinds, parts
+from agents.networks.config import NetworkConfig
 from agents.tools import spaces
 
 ASYMMETRIC = gs.Box(
@@ -17,7 +17,7 @@ ASYMMETRIC = gs.Box(
 
 
 def make(space, seed=0, **config):
-    head = heads.head(space, NetworkConfig(**config), seed)
+    head = kinds.head(space, NetworkConfig(**config), seed)
     head(tf.zeros([1, 4]))  # Builds it.
     return head
 
@@ -195,7 +195,7 @@ def test_parameters_of_sequences():
     ids=str,
 )
 def test_other_spaces_are_refused(space):
-    for function in (make, heads.check_action_space):
+    for function in (make, kinds.check_action_space):
         with pytest.raises(spaces.UnsupportedSpaceError, match="supported|empty"):
             function(space)
 
@@ -349,7 +349,7 @@ def test_masked_actions_are_impossible():
     features = tf.random.stateless_normal([10_000, 4], [0, 0])
     allowed = np.array([True, False, True, True, False])
     logits = head(features)["logits"]
-    parameters = heads.masked({"logits": logits}, tf.constant(allowed))
+    parameters = parts.masked({"logits": logits}, tf.constant(allowed))
     made = head.distribution(parameters)
     generator = tf.random.Generator.from_seed(0, alg="philox")
     assert set(made.sample(generator).numpy()) == {0, 2, 3}
@@ -371,9 +371,9 @@ def test_masked_logits_get_no_gradient(space):
     head = make(space, output_scale=3.0)
     allowed = tf.constant([True, False, True, True, False])
     logits = tf.Variable(head(tf.random.stateless_normal([6, 4], [0, 0]))["logits"])
-    other = heads.masked({"logits": tf.reverse(logits, [0])}, allowed)
+    other = parts.masked({"logits": tf.reverse(logits, [0])}, allowed)
     with tf.GradientTape(persistent=True) as tape:
-        made = head.distribution(heads.masked({"logits": logits}, allowed))
+        made = head.distribution(parts.masked({"logits": logits}, allowed))
         values = {
             "log_prob": made.log_prob(made.mode()),
             "entropy": made.entropy(),
@@ -394,7 +394,7 @@ def test_divergence_of_masked_distributions_is_that_of_the_rest():
     p, q = (rng.normal(0, 2, (5, 4)).astype(np.float32) for _ in range(2))
     allowed = tf.constant([[True, False, True, True]] * 5)
     masked = [
-        head.distribution(heads.masked({"logits": tf.constant(x)}, allowed))
+        head.distribution(parts.masked({"logits": tf.constant(x)}, allowed))
         for x in (p, q)
     ]
     rest = [head.distribution({"logits": x[:, [0, 2, 3]]}) for x in (p, q)]

@@ -12,9 +12,10 @@ from gymnasium import spaces as gs
 
 from agents import networks
 from agents.algorithms import dqn, ppo
-from agents.networks import layers, torsos
-from agents.networks.presets import NetworkConfig
-from agents.tools import config
+from agents.experiments import config as experiment
+from agents.networks import modes, torsos
+from agents.networks.config import NetworkConfig
+from agents.tools import config, sections
 
 VECTOR = gs.Box(-1, 1, (3,))
 IMAGE = gs.Box(0, 255, (8, 8, 3), np.uint8)
@@ -23,7 +24,7 @@ BOTH = gs.Dict({"caption": CAPTION, "image": IMAGE})
 
 
 def make(space, seed=0, **values):
-    return torsos.Torso(space, config.build(NetworkConfig, values), seed)
+    return torsos.Torso(space, sections.build(NetworkConfig, values), seed)
 
 
 def features(torso, observation):
@@ -236,18 +237,24 @@ def test_seeds_make_all_layers_equal():
     assert not np.allclose(first, other)
 
 
+def from_file(file):
+    """Network that the config of a run names by a file."""
+    values = {"algorithm": {"network": str(file)}, "environment": {"id": "x"}}
+    return experiment.resolve({"name": "x", "train": {}, **values}).algorithm.network
+
+
 def test_a_list_a_file_and_a_preset_name_are_networks(tmp_path):
     declared = [{"type": "dense", "units": 32}, {"type": "lstm", "units": 32}]
-    listed = config.build(ppo.Config, {"network": declared}).network
+    listed = sections.build(ppo.Config, {"network": declared}).network
     assert listed == NetworkConfig(layers=tuple(declared))
     assert listed.recurrent
     file = tmp_path / "network.json"
     file.write_text(json.dumps(declared))
-    assert config.build(ppo.Config, {"network": str(file)}).network == listed
+    assert from_file(file) == listed
     file.write_text(json.dumps({"layers": declared, "shared": True}))
-    shared = config.build(ppo.Config, {"network": str(file)}).network
+    shared = from_file(file)
     assert shared == NetworkConfig(layers=tuple(declared), shared=True)
-    again = config.build(ppo.Config, config.to_dict(ppo.Config(network=shared)))
+    again = sections.build(ppo.Config, sections.to_dict(ppo.Config(network=shared)))
     assert again.network == shared
 
 
@@ -255,7 +262,7 @@ def test_dropout_is_for_learning_only():
     torso = make(VECTOR, layers=[{"type": "dropout", "rate": 0.5}])
     x = tf.ones([100, 3])
     np.testing.assert_array_equal(features(torso, x), x)
-    with layers.training():
+    with modes.training():
         dropped = features(torso, x)
     assert set(np.unique(dropped)) == {0.0, 2.0}
     np.testing.assert_array_equal(features(torso, x), x)
@@ -267,7 +274,7 @@ def test_regularization_is_part_of_the_loss():
     torso = make(VECTOR, layers=[layer])
     features(torso, random(1, 3))
     kernel = torso.trainable_variables[0].numpy()
-    loss = layers.learning(lambda: (tf.constant(1.0), {"loss": 3.0}), torso)
+    loss = modes.learning(lambda: (tf.constant(1.0), {"loss": 3.0}), torso)
     value, metrics = loss()
     np.testing.assert_allclose(value, 1.0 + 0.5 * np.sum(kernel**2), rtol=1e-6)
     assert metrics == {"loss": 3.0}
@@ -282,7 +289,7 @@ def test_regularization_shrinks_the_weights_that_are_learned():
         settings = {"start_size": 8, "batch_size": 8, "capacity": 64, "jit": False}
         values = {**settings, "replay_ratio": 4.0, "network": [layer]}
         learner = dqn.DQN(
-            space, gs.Discrete(2), 4, 10, config.build(dqn.Config, values)
+            space, gs.Discrete(2), 4, 10, sections.build(dqn.Config, values)
         )
         rows = tf.range(4)
         observation = {"x": tf.ones([4, 2])}
@@ -326,7 +333,7 @@ def test_regularization_shrinks_the_weights_that_are_learned():
 )
 def test_mistakes_are_one_line(values, message):
     with pytest.raises(config.ConfigError, match=message) as error:
-        config.build(NetworkConfig, values)
+        sections.build(NetworkConfig, values)
     assert "\n" not in str(error.value)
 
 
@@ -343,7 +350,7 @@ def test_streams_of_what_is_not_observed_are_refused():
     ],
 )
 def test_layers_that_do_not_fit_are_refused(space, declared, message):
-    values = config.build(NetworkConfig, {"layers": declared})
+    values = sections.build(NetworkConfig, {"layers": declared})
     with pytest.raises(config.ConfigError, match=message) as error:
         networks.ActorCritic(space, gs.Discrete(2), values, 0)
     assert "\n" not in str(error.value)
@@ -357,7 +364,7 @@ class Broken(keras.layers.Layer):
 
 
 def test_what_a_layer_of_a_user_says_is_told():
-    values = config.build(NetworkConfig, {"layers": [f"{HERE}:Broken"]})
+    values = sections.build(NetworkConfig, {"layers": [f"{HERE}:Broken"]})
     with pytest.raises(config.ConfigError) as error:
         networks.ActorCritic(VECTOR, gs.Discrete(2), values, 0)
     pattern = r"layer broken\w* cannot take what has the shape \(3,\): no such thing"
@@ -369,7 +376,7 @@ def test_what_a_layer_of_a_user_says_is_told():
 
 def test_batch_normalization_is_refused_with_target_networks():
     with pytest.raises(config.ConfigError, match="use layer_normalization"):
-        config.build(dqn.Config, {"network": [8, "batch_normalization"]})
+        sections.build(dqn.Config, {"network": [8, "batch_normalization"]})
 
 
 def test_policy_gradients_train_on_declared_networks():
@@ -381,7 +388,7 @@ def test_policy_gradients_train_on_declared_networks():
         env.action_space,
         2,
         500,
-        config.build(ppo.Config, values),
+        sections.build(ppo.Config, values),
     )
     rows, flags = tf.range(2), tf.zeros([2], tf.bool)
     before = [x.numpy() for x in learner.network.variables]

@@ -7,13 +7,15 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents.networks import torsos
-from agents.networks.presets import NetworkConfig
+from agents.networks.config import NetworkConfig
 
 VECTOR = gs.Box(-1, 1, (3,))
 
 
 def make(space, seed=0, **config):
-    config = {"layers": (), "activation": "linear", **config}
+    config = {"layers": (), **config}
+    if any(config[key] for key in config if key != "join"):
+        config.setdefault("activation", "linear")
     return torsos.Torso(space, NetworkConfig(**config), seed)
 
 

@@ -1,4 +1,4 @@
-"""What tests of optimizers share."""
+"""Fixtures of the tests of optimizers."""
 
 import functools
 

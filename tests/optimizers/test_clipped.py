@@ -1,4 +1,4 @@
-"""Steps that are not too long."""
+"""Steps of limited length."""
 
 import keras
 import numpy as np

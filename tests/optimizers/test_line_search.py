@@ -1,4 +1,4 @@
-"""Steps that are shortened until they keep what they promise."""
+"""Steps that are shortened until they are good enough."""
 
 import keras
 import numpy as np

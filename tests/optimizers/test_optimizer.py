@@ -1,4 +1,4 @@
-"""What all optimizers have in common."""
+"""Properties of all optimizers."""
 
 import keras
 import numpy as np
@@ -23,6 +23,7 @@ SPECS = {
         "num_samples": 5,
         "batch_size": 3,
     },
+    "guarded": {"type": "guarded", "max_failures": 2, "optimizer": ADAM},
     "line_search": {"type": "line_search", "optimizer": ADAM},
     "minibatch": {"type": "minibatch", "epochs": 2, "size": 4, "optimizer": ADAM},
     "multi_step": {"type": "multi_step", "num_steps": 3, "optimizer": ADAM},
@@ -180,32 +181,3 @@ def test_repeat_sums_metrics(compiled):
 
     metrics = compiled(run)(tf.constant(10.0))
     assert {name: float(x) for name, x in metrics.items()} == {"i": 33, "one": 3}
-
-
-def test_fold_changes_the_seed_only():
-    assert optimizer_.fold({"x": 1}, 0) == {"x": 1}
-    seeds = [optimizer_.fold({"x": 1, "seed": SEED}, i) for i in (0, 1, 1)]
-    assert [x["x"] for x in seeds] == [1, 1, 1]
-    first, second, third = (tuple(x["seed"].numpy()) for x in seeds)
-    assert first != second == third
-
-
-@pytest.mark.parametrize("count", [1, 5, 1000])
-def test_order_is_the_same_with_and_without_xla(count):
-    order = tf.function(
-        lambda: optimizer_.order(SEED, count), jit_compile=True
-    )().numpy()
-    assert sorted(order) == list(range(count))
-    np.testing.assert_array_equal(optimizer_.order(SEED, tf.constant(count)), order)
-    if count > 2:
-        assert (order != range(count)).any()
-
-
-def test_gradient_of_variables_that_are_not_used_is_zero():
-    x, y = keras.Variable([1.0, 2.0]), keras.Variable([3.0])
-    gradients, loss, metrics = optimizer_.gradient(
-        lambda items: (items * tf.reduce_sum(x.value**2), {"a": items}), [x, y], 2.0
-    )
-    assert [g.numpy().tolist() for g in gradients] == [[4, 8], [0]]
-    assert float(loss) == 10
-    assert metrics == {"a": 2}

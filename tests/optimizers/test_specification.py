@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from agents import optimizers
-from agents.optimizers import specification
-from agents.tools import config
+from agents.optimizers import gradient
+from agents.tools import config, config_files
 
 TRUST_REGION = """
 type: line_search
@@ -48,7 +48,7 @@ def attributes(optimizer, path):
     ],
 )
 def test_nested_configs(text, names):
-    optimizer = optimizers.create(config.parse(text, "x"))
+    optimizer = optimizers.create(config_files.parse(text, "x"))
     variables = [keras.Variable([1.0])]
     parts = {"policy": variables, "value": variables}
     optimizer.build(parts if names == ["Plus"] else variables)
@@ -56,13 +56,13 @@ def test_nested_configs(text, names):
 
 
 def test_options_arrive():
-    search = optimizers.create(config.parse(TRUST_REGION, "x"))
+    search = optimizers.create(config_files.parse(TRUST_REGION, "x"))
     assert search.max_kl == search.optimizer.max_kl == 0.02
     x = keras.Variable([1.0])
     loss_fn = lambda items: (x.value[0] ** 2, {"one": tf.constant(1.0)})  # noqa: E731
-    spec = config.parse(BOTH, "x")
+    spec = config_files.parse(BOTH, "x")
     optimizer = optimizers.create(spec)
-    assert spec == config.parse(BOTH, "x")  # Is not changed.
+    assert spec == config_files.parse(BOTH, "x")  # Is not changed.
     variables = {"policy": [x], "value": [x]}
     optimizer.build(variables)
     metrics = optimizer.step({"policy": loss_fn, "value": loss_fn}, variables)
@@ -74,7 +74,7 @@ def test_options_arrive():
 def test_options_of_keras(epsilon):
     text = "{type: rmsprop, learning_rate: 2e-3, rho: 0.95, centered: true, "
     text += "weight_decay: 1e-4, gradient_accumulation_steps: 2, "
-    spec = config.parse(text + f"epsilon: {epsilon}, clip_norm: 2}}", "x")
+    spec = config_files.parse(text + f"epsilon: {epsilon}, clip_norm: 2}}", "x")
     optimizer = optimizers.create(spec)
     optimizer.build([keras.Variable([1.0])])
     inner = optimizer.optimizer
@@ -84,7 +84,7 @@ def test_options_of_keras(epsilon):
     assert isinstance(inner.gradient_accumulation_steps, int)
 
 
-@pytest.mark.parametrize("kind", specification.GRADIENTS)
+@pytest.mark.parametrize("kind", gradient.OPTIMIZERS)
 def test_all_optimizers_of_keras(kind):
     optimizer, x = optimizers.create(kind), keras.Variable([[1.0, 2.0]])
     optimizer.build([x])
@@ -167,7 +167,7 @@ def test_optimizers_are_returned_as_they_are():
 )
 def test_mistakes(text, message):
     with pytest.raises(config.ConfigError) as error:
-        optimizers.create(config.parse(text, "x"), "a")
+        optimizers.create(config_files.parse(text, "x"), "a")
     assert message in str(error.value)
     assert "config key 'a" in str(error.value)
     assert "\n" not in str(error.value)
@@ -196,7 +196,7 @@ def test_mistakes(text, message):
     ],
 )
 def test_functions_that_are_not_provided(text, provided, message):
-    spec = config.parse(text, "x")
+    spec = config_files.parse(text, "x")
     if message is None:
         optimizers.create(spec, "a", provided)
         return

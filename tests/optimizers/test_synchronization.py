@@ -1,4 +1,4 @@
-"""Variables that follow others."""
+"""Variables that follow those of a source."""
 
 import keras
 import numpy as np

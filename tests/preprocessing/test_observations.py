@@ -1,4 +1,4 @@
-"""What the network sees of observations."""
+"""Normalization of observations."""
 
 import numpy as np
 import tensorflow as tf

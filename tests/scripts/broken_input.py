@@ -1,4 +1,4 @@
-"""Try thousands of mistakes on all commands, and say what came of them.
+"""Try thousands of mistakes on all commands, and report the outcomes.
 
     python tests/scripts/broken_input.py [--count N] [--seed N] [--only INDEX]
 
@@ -45,6 +45,13 @@ SHORT = ("train.steps=8", "train.eval_every=8", "train.eval_episodes=1")
 class Valid(BaseException):
     """The command has checked everything and is about to work."""
 
+    raised = False
+    """Whether it was, in this command: what makes environments frames all errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        Valid.raised = True
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
@@ -88,8 +95,10 @@ BAD = ("traceback", "hang", "wrong code", "not one line", "slow")
 
 def prepare(directory: pathlib.Path) -> None:
     """Make the runs and the study that cases damage."""
-    from agents.scripts import configs, runs, space, train, tune
+    from agents.experiments import named, runs, training
     from agents.tools import checkpoint
+    from agents.tuning import space
+    from agents.tuning import study as study_
 
     layers = ["algorithm.network.layers=[8]"]
     replay = [*layers, "algorithm.capacity=120000", "algorithm.batch_size=8"]
@@ -97,10 +106,10 @@ def prepare(directory: pathlib.Path) -> None:
         ("gradient", "debug", [*layers, "environment.backend=serial"]),
         ("replay", "cartpole_dqn", replay),
     ):
-        config = configs.load(source, overrides)
+        config = named.load(source, overrides)
         agent = runs.algorithm(config, runs.describe(config))
         run = directory / name
-        train.prepare(run, config)
+        training.prepare(run, config)
         rows = {"metrics": "score", "timing": "seconds"}
         for file, key in rows.items():
             lines = [
@@ -114,18 +123,18 @@ def prepare(directory: pathlib.Path) -> None:
         checkpoints = checkpoint.Checkpoints(run / "checkpoints")
         checkpoints.save(256, agent.persistent(), {**state, "step": 256, "phase": 2})
         checkpoints.save(512, agent.persistent(), state)
-    config = configs.load("debug")
+    config = named.load("debug")
     (directory / "space.yaml").write_text(mutations.SPACE)
-    tune.require_optuna()
+    study_.require_optuna()
     space_ = space.load(directory / "space.yaml")
     (directory / "study").mkdir()
-    tune.prepare(directory / "study", config, space_)
+    study_.prepare(directory / "study", config, space_)
     arguments = directory / "study", config, space_
     with (
         contextlib.redirect_stdout(None),
-        mock.patch.object(tune.Study, "_attempt", _attempt),
+        mock.patch.object(study_.Study, "_attempt", _attempt),
     ):
-        study = tune.Study(*arguments, None)
+        study = study_.Study(*arguments, None)
         study.search(2)
         study.report()
 
@@ -163,13 +172,12 @@ def call(arguments: list[str], earnest: bool = False) -> Answer:
         arguments = [*arguments, *(f"--set={assignment}" for assignment in SHORT)]
     path, before = sys.path.copy(), time.process_time()
     started: list[bool] = []
+    Valid.raised = False
     with tempfile.TemporaryFile("w+", errors="backslashreplace") as errors:
         with _redirected(errors), _patched(started, earnest), warnings.catch_warnings():
             warnings.simplefilter("default")  # As in a process of its own.
             try:
                 code = cli.main(arguments)
-            except Valid:
-                code = 0
             except SystemExit as error:
                 code = error.code if isinstance(error.code, int) else 1
                 code = 0 if error.code is None else code
@@ -178,6 +186,8 @@ def call(arguments: list[str], earnest: bool = False) -> Answer:
                 code = None
         errors.seek(0)
         text = errors.read()
+    if Valid.raised:
+        code, text = 0, ""
     sys.path[:] = path
     return Answer(code, text, time.process_time() - before, bool(started))
 
@@ -209,7 +219,9 @@ def _redirected(errors: Any) -> Iterator[None]:
 def _patched(started: list[bool], earnest: bool) -> Iterator[None]:
     """Environments in this process; an end where work would begin."""
     from agents.distributed import cluster
-    from agents.scripts import export, plot, runs
+    from agents.experiments import curves, runs
+    from agents.experiments import policy as policy_
+    from agents.scripts import commands
     from agents.tools import processes, simulation
 
     def begin(*_: Any, **__: Any) -> None:
@@ -228,9 +240,9 @@ def _patched(started: list[bool], earnest: bool) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for target, name, value in (
-            (runs, "start_tensorflow", lambda debug=False: None),
-            (runs, "use_threads", lambda config: None),
-            (plot, "DPI", 10),
+            (commands, "start_tensorflow", lambda debug=False: None),
+            (commands, "use_threads", lambda config: None),
+            (curves, "DPI", 10),
             (cluster, "_start", begin),
             (processes, "Worker", begin),
             ("subprocess", "Popen", begin),
@@ -239,7 +251,7 @@ def _patched(started: list[bool], earnest: bool) -> Iterator[None]:
             stack.enter_context(mock.patch.object(target, name, value))
         if not earnest:
             stack.enter_context(mock.patch.object(simulation, "simulate", begin))
-            stack.enter_context(mock.patch.object(export.Policy, "_function", begin))
+            stack.enter_context(mock.patch.object(policy_.Policy, "_function", begin))
         stack.enter_context(mock.patch.object(runs, "environments", environments))
         yield
 
@@ -255,9 +267,9 @@ def _serve(connection: Any, seed: int, runs: pathlib.Path) -> None:
     os.dup2(null, 0)
     import subprocess  # noqa: F401
 
-    from agents.scripts import runs as runs_
+    from agents.scripts import commands
 
-    runs_.start_tensorflow()
+    commands.start_tensorflow()
     if not any(runs.iterdir()):
         prepare(runs)
     connection.send(None)
@@ -411,9 +423,9 @@ def main() -> int:
     parser.add_argument("--keep", help="directory for the files of --only")
     args = parser.parse_args()
     if args.only is not None:
-        from agents.scripts import runs
+        from agents.scripts import commands
 
-        runs.start_tensorflow()
+        commands.start_tensorflow()
         with tempfile.TemporaryDirectory() as folder:
             prepare(pathlib.Path(folder))
             with files(args.seed, args.only, pathlib.Path(folder)) as case:

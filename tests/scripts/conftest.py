@@ -1,6 +1,8 @@
 """Runs of the scripts, in processes of their own and in the one of the tests."""
 
 import contextlib
+import fcntl
+import json
 import os
 import pathlib
 import subprocess
@@ -112,10 +114,10 @@ def call(monkeypatch, capsys):
 
     TensorFlow stays as it is, because other tests use it, too.
     """
-    from agents.scripts import runs
+    from agents.scripts import commands
 
-    monkeypatch.setattr(runs, "start_tensorflow", lambda debug=False: None)
-    monkeypatch.setattr(runs, "use_threads", lambda config: None)
+    monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
+    monkeypatch.setattr(commands, "use_threads", lambda config: None)
     monkeypatch.syspath_prepend(str(HERE))
 
     def function(script, *arguments):
@@ -132,12 +134,12 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(HERE))
 
     def function(*overrides, name="debug"):
-        from agents.scripts import configs, runs, train
+        from agents.experiments import named, runs, training
         from agents.tools import checkpoint
 
-        config = configs.load(name, overrides)
+        config = named.load(name, overrides)
         agent = runs.algorithm(config, runs.describe(config))
-        train.prepare(tmp_path / "fresh", config)
+        training.prepare(tmp_path / "fresh", config)
         checkpoints = checkpoint.Checkpoints(tmp_path / "fresh" / "checkpoints")
         checkpoints.save(0, agent.persistent(), {"step": 0, "phase": 0})
         return tmp_path / "fresh"
@@ -147,9 +149,22 @@ def fresh(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """Finished run of the config `debug` with what it printed."""
-    logdir = tmp_path_factory.mktemp("trained")
-    script = Script("train", "--config", "debug", "--logdir", logdir, "--timestamp", 1)
-    code, output, errors = script.wait()
-    assert code == 0, errors
+    """Finished run of the config `debug` with what it printed.
+
+    The processes of the tests share it: the first one that wants it trains.
+    """
+    logdir = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        logdir = logdir.parent
+    logdir = logdir / "trained"
+    logdir.mkdir(exist_ok=True)
+    printed = logdir / "printed.json"
+    with (logdir / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not printed.exists():
+            where = ("--logdir", logdir, "--timestamp", 1)
+            code, *texts = Script("train", "--config", "debug", *where).wait()
+            assert code == 0, texts[1]
+            printed.write_text(json.dumps(texts))
+    output, errors = json.loads(printed.read_text())
     return logdir / "1-debug", output, errors

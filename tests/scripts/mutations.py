@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agents.scripts import configs, experiment
-from agents.tools import config as config_
+from agents.experiments import config as experiment
+from agents.experiments import named
+from agents.tools import config_files, sections
 
 CONFIGS = (
     "debug",
@@ -161,7 +162,7 @@ class Case:
 @functools.cache
 def _complete(name: str) -> dict:
     """Complete mapping of a config, with an environment in this process."""
-    values = config_.to_dict(configs.load(name))
+    values = sections.to_dict(named.load(name))
     if name != "cartpole_compiled":
         values["environment"]["backend"] = "serial"
     return values
@@ -263,7 +264,7 @@ def _config_file(rng: random.Random, directory: pathlib.Path, runs: pathlib.Path
 def _config_text(rng: random.Random, directory: pathlib.Path, runs: pathlib.Path):
     """Config whose bytes were damaged, or that is something else."""
     path = directory / "config.yaml"
-    config_.dump(_complete(rng.choice(CONFIGS)), path)
+    config_files.dump(_complete(rng.choice(CONFIGS)), path)
     _damage(rng, path)
     (directory / "space.yaml").write_text("train.eval_episodes: [1, 2]\n")
     return _command(rng, "config.yaml"), False
@@ -301,7 +302,7 @@ def _space_file(rng: random.Random, directory: pathlib.Path, runs: pathlib.Path)
     if rng.random() < 0.3:
         _damage(rng, path)
     else:
-        tree = config_.load(path)
+        tree = config_files.load(path)
         for _ in range(rng.choice((1, 1, 2))):
             _spoil(rng, tree)
         path.write_text(_yaml(tree))
@@ -375,7 +376,7 @@ def _run_directory(rng: random.Random, directory: pathlib.Path, runs: pathlib.Pa
     if change < 4:
         _spoil_json(rng, rng.choice(json_paths))
     elif change < 6:
-        tree = config_.load(run / "config.yaml")
+        tree = config_files.load(run / "config.yaml")
         _spoil(rng, tree)
         (run / "config.yaml").write_text(_yaml(tree))
     else:
@@ -411,7 +412,7 @@ def _study_directory(rng: random.Random, directory: pathlib.Path, runs: pathlib.
 def _command_line(rng: random.Random, directory: pathlib.Path, runs: pathlib.Path):
     """Command line with wrong, missing, repeated or unknown arguments."""
     shutil.copytree(runs / "gradient", directory / "run", symlinks=True)
-    config_.dump(_complete("debug"), directory / "config.yaml")
+    config_files.dump(_complete("debug"), directory / "config.yaml")
     (directory / "space.yaml").write_text(SPACE)
     (directory / "empty").mkdir()
     (directory / "file").write_text("x")

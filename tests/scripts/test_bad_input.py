@@ -1,4 +1,4 @@
-"""What is wrong is said in one line, with exit code 2, before any process starts."""
+"""Mistakes end in one line and exit code 2, before any process starts."""
 
 import os
 import signal
@@ -7,8 +7,7 @@ import psutil
 import pytest
 
 from agents.scripts import configs, evaluate, train, visualize
-from agents.tools import config as config_
-from agents.tools import loop, processes
+from agents.tools import config_files, loop, processes
 
 HERE = "environments_for_tests"
 
@@ -356,10 +355,10 @@ def mismatched(fresh):
     """Run whose config has another network than its checkpoint."""
     run = fresh()
     run = run.rename(run.with_name("1-debug"))
-    values = config_.load(run / "config.yaml")
+    values = config_files.load(run / "config.yaml")
     assert values["algorithm"]["network"]["layers"] != [5]
     values["algorithm"]["network"]["layers"] = [5]
-    config_.dump(values, run / "config.yaml")
+    config_files.dump(values, run / "config.yaml")
     return run
 
 
@@ -532,7 +531,7 @@ def test_worker_that_is_killed(start, tmp_path):
     script = start(
         "train",
         *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
-        *("--set", "train.steps=100000000", "--set", "train.eval_every=4096"),
+        *("--set", "train.steps=100000000", "--set", "train.eval_every=256"),
         *("--set", "algorithm.jit=false"),
     )
     metrics = tmp_path / "1-debug" / "metrics.jsonl"

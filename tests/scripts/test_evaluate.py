@@ -1,12 +1,14 @@
+"""The command that evaluates runs."""
+
 import json
 import shutil
 
 import numpy as np
 
-from agents.scripts import configs, evaluate, runs, visualize
+from agents.experiments import named, runs
+from agents.scripts import evaluate, visualize
 from agents.testing import algorithms
-from agents.tools import config as config_
-from agents.tools import loop
+from agents.tools import config_files
 
 KEYS = ["episodes", "mean_return", "std_return", "mean_length", "step"]
 
@@ -60,7 +62,7 @@ def test_policy_is_frozen(trained, tmp_path, monkeypatch, call):
     for arguments in ([], ["--stochastic"]):
         result(call(evaluate, "--logdir", run, "--num_episodes", 4, *arguments))
         agent = agents.pop()
-        config = configs.load(str(run / "config.yaml"))
+        config = named.load(str(run / "config.yaml"))
         restored = build(config, runs.describe(config), 4)
         runs.restore(run, restored)
         ours, theirs = (algorithms._values(x) for x in (agent, restored))
@@ -94,21 +96,12 @@ def test_replay_memory_is_neither_made_nor_read(fresh, call):
     (path,) = (run / "checkpoints").iterdir()
     for file in path.glob("memory.*"):
         file.unlink()
-    values = config_.load(run / "config.yaml")
+    values = config_files.load(run / "config.yaml")
     values["algorithm"]["capacity"] = 10**15
-    config_.dump(values, run / "config.yaml")
+    config_files.dump(values, run / "config.yaml")
     for episodes in (1, 3, 6):
         arguments = ["--logdir", run, "--num_episodes", episodes]
         assert result(call(evaluate, *arguments))["episodes"] == episodes
-
-
-def test_every_row_contributes_its_first_episodes():
-    episodes = loop.Episodes(rows=2, episodes=3)
-    done = np.array([[True, False], [True, False], [True, True], [True, True]])
-    score = np.array([[1, 0], [2, 0], [3, 30], [4, 40]])
-    episodes.add({"done": done[:3], "score": score[:3], "length": score[:3]})
-    assert episodes.complete
-    assert sorted(episodes.scores) == [1, 2, 30]
 
 
 def test_number_of_episodes_must_be_positive(call):

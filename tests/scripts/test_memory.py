@@ -8,14 +8,14 @@ import psutil
 import pytest
 
 from agents import tools
-from agents.scripts import configs, runs, train
+from agents.experiments import named, runs, training
 from agents.tools import checkpoint, loop
 
 
 @pytest.mark.slow
 def test_memory_is_flat_over_a_million_steps():
     overrides = ["algorithm.minibatch_size=512", "algorithm.epochs=2"]
-    config = configs.load("cartpole_clip", [*overrides, "environment.num_agents=64"])
+    config = named.load("cartpole_clip", [*overrides, "environment.num_agents=64"])
     batch_env = runs.environments(config)
     try:
         agent = runs.algorithm(config, runs.describe(config))
@@ -37,7 +37,7 @@ def test_memory_is_flat_when_the_replay_is_full(tmp_path, monkeypatch):
     overrides = ["environment.backend=serial", "environment.num_agents=16"]
     overrides += ["algorithm.capacity=20000", "algorithm.replay_ratio=0.02"]
     overrides += ["algorithm.prioritized=true", "algorithm.jit=false"]
-    config = configs.load("cartpole_dqn", overrides)
+    config = named.load("cartpole_dqn", overrides)
     batch_env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))
     schedule = loop.Schedule(100_000, 4_000, 4)
@@ -67,10 +67,10 @@ def test_evaluation_does_without_the_memory_of_training(tmp_path):
     peaks = []
     for capacity in (1_000, 10_000_000):
         overrides = [f"algorithm.capacity={capacity}", "environment.backend=serial"]
-        config = configs.load("cartpole_dqn", overrides)
+        config = named.load("cartpole_dqn", overrides)
         agent = runs.algorithm(config, runs.describe(config))
         run = tmp_path / str(capacity)
-        train.prepare(run, config)
+        training.prepare(run, config)
         checkpoints = checkpoint.Checkpoints(run / "checkpoints")
         checkpoints.save(0, agent.persistent(), {"step": 0})
         answer = subprocess.run(

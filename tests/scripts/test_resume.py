@@ -1,4 +1,4 @@
-"""Runs that are interrupted, in whatever way, end as if they had not been."""
+"""Runs that are interrupted in any way end as if they had not been."""
 
 import json
 import random
@@ -12,7 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from agents.scripts import configs, evaluate, plot, runs
+from agents.experiments import named, runs
+from agents.scripts import evaluate, plot
 from agents.scripts import train as train_
 from agents.tools import checkpoint, files
 
@@ -20,6 +21,7 @@ RUNS = {
     "cartpole": [
         *("--config", "debug", "--set", "train.steps=2048"),
         *("--set", "algorithm.memory=episodes", "--set", "algorithm.update_every=50"),
+        *("--set", "algorithm.jit=false", "--set", "algorithm.unroll_length=128"),
     ],
     "pendulum": [
         *("--config", "pendulum", "--set", "environment.num_agents=10"),
@@ -149,6 +151,7 @@ def test_interrupted_run_ends_as_if_it_was_not(train, stop, tmp_path, name):
 def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path):
     arguments = ["--config", "debug", "--timestamp", 1, "--quiet"]
     arguments += ["--set", "environment.backend=serial"]
+    arguments += ["--set", "algorithm.jit=false"]
     longer = [*arguments, "--set", "train.steps=1024"]
     run, whole = (tmp_path / name / "1-debug" for name in ("parts", "whole"))
     assert call(train_, *arguments, "--logdir", run.parent)[0] == 0
@@ -269,7 +272,7 @@ def test_checkpoints_of_something_else_are_refused(short, tmp_path):
     run = tmp_path / "1-debug"
     assert short(tmp_path, 256, "--quiet") == (0, "", "")
     metrics = (run / "metrics.jsonl").read_bytes()
-    config = configs.load(str(run / "config.yaml"))
+    config = named.load(str(run / "config.yaml"))
     algorithm = runs.algorithm(config, runs.describe(config))
     checkpoints = checkpoint.Checkpoints(run / "checkpoints")
     checkpoints.save(999, algorithm.persistent(), {"step": 999, "other": 1})

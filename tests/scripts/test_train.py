@@ -1,11 +1,13 @@
+"""The command that trains."""
+
 import json
 
 import numpy as np
-import pytest
+import tensorflow as tf
 
+from agents.experiments import runs
 from agents.memories import replay
-from agents.scripts import configs, runs, train
-from agents.tools import config as config_
+from agents.scripts import commands, train
 
 
 def read(path):
@@ -115,9 +117,11 @@ def test_another_seed_gives_another_run(trained, call, tmp_path):
             assert ours["value_loss"] != theirs["value_loss"]
 
 
-def test_halves_give_the_same_numbers_again_and_while_debugging(run, call, tmp_path):
+def test_halves_give_the_same_numbers_again_and_while_debugging(
+    call, tmp_path, monkeypatch
+):
     arguments = ["--config", "debug", "--quiet", "--set", "environment.action_lag=true"]
-    arguments += ["--set", "algorithm.jit=false"]
+    arguments += ["--set", "algorithm.jit=false", "--set", "train.steps=256"]
     for name in ("first", "second"):
         where = ["--logdir", tmp_path / name, "--timestamp", 1]
         assert call(train, *arguments, *where) == (0, "", "")
@@ -127,7 +131,11 @@ def test_halves_give_the_same_numbers_again_and_while_debugging(run, call, tmp_p
     files = [x / "metrics.jsonl" for x in (first, second)]
     assert files[0].read_bytes() == files[1].read_bytes()
     where = ["--logdir", tmp_path / "eager", "--timestamp", 1, "--debug"]
-    assert run("train", *arguments, *where) == (0, "", "")
+    monkeypatch.setattr(commands, "start_tensorflow", tf.config.run_functions_eagerly)
+    try:
+        assert call(train, *arguments, *where) == (0, "", "")
+    finally:
+        tf.config.run_functions_eagerly(False)
     for ours, theirs in zip(read(eager / "metrics.jsonl"), read(files[0]), strict=True):
         assert ours.pop("phase") == theirs.pop("phase")
         np.testing.assert_allclose(
@@ -149,20 +157,6 @@ def test_debugging_gives_the_same_numbers(trained, run, tmp_path):
         )
 
 
-def test_new_directory_holds_the_complete_config(tmp_path):
-    config = configs.load("debug", ["train.steps=77"], seed=5)
-    train.prepare(tmp_path / "run", config)
-    values = config_.load(tmp_path / "run" / "config.yaml")
-    assert values == config_.to_dict(config)
-    assert values["train"]["steps"] == 77
-    assert values["seed"] == 5
-    train.prepare(tmp_path / "run", config)  # The same config may go on.
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "config.yaml",
-        "versions.txt",
-    ]
-
-
 def test_without_evaluation(call, tmp_path):
     code, _, errors = call(
         train,
@@ -177,20 +171,3 @@ def test_without_evaluation(call, tmp_path):
         ("train", 512),
     ]
     assert (tmp_path / "1-debug" / "curve.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (ValueError("plain"), "plain"),
-        (
-            ValueError(
-                "Graph execution error:\n\nFile x\n\nIt broke.\n\t [[{{node}}]]"
-            ),
-            "It broke.",
-        ),
-        (ValueError("{{function_node __x}} It broke. [Op:Check] name: "), "It broke."),
-    ],
-)
-def test_reason_of_an_error(error, line):
-    assert train._reason(error) == line

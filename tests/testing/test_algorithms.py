@@ -10,7 +10,7 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import networks, preprocessing, testing
-from agents.scripts import experiment
+from agents.experiments import config as experiment
 from agents.testing import algorithms
 from agents.tools import algorithm, rows, spaces
 
@@ -70,7 +70,11 @@ def test_every_algorithm_conforms_in_all_spaces(name):
     ("name", "changes"),
     [
         ("ppo", {"network": RECURRENT, "chunk_length": 2}),
-        ("ppo", {"memory": "episodes", "update_every": 8, "network": RECURRENT}),
+        (
+            "ppo",
+            {"memory": "episodes", "update_every": 8, "network": RECURRENT}
+            | {"unroll_length": 128},
+        ),
         ("ppo", {"jit": True}),
         ("impala", {"network": RECURRENT, "queue_size": 0}),
         ("dqn", {"jit": True, "prioritized": True, "n_step": 3, "atoms": 11}),

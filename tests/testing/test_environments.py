@@ -1,4 +1,4 @@
-"""The checks of batches of environments pass what is right and catch what is wrong."""
+"""Checks of batches of environments pass correct ones and catch broken ones."""
 
 import functools
 
@@ -8,9 +8,9 @@ import pytest
 from gymnasium import spaces as gs
 
 from agents import testing
-from agents.environments import make
-from agents.testing import environments
-from agents.tools import batch_env, mocks
+from agents.environments import Environment, make
+from agents.testing import environments, mocks
+from agents.tools import batch_env, transitions
 
 NESTED = gs.Dict(
     a=gs.Tuple((gs.Discrete(3, start=-1), gs.Box(-1, 1, (2,), np.float64))),
@@ -41,7 +41,8 @@ def test_environments_that_count_their_episodes_conform_without_seeds():
 def test_envpool_conforms():
     pytest.importorskip("envpool")
     testing.check_batch_env(
-        lambda: make.batch("Pendulum-v1", 3, "envpool", max_length=20), steps=50
+        lambda: make.batch(Environment("Pendulum-v1", "envpool", 3, max_length=20)),
+        steps=50,
     )
 
 
@@ -216,8 +217,8 @@ class NoRestart(Broken):
     def finish(self):
         result = super().finish()
         if result.restarted:
-            half = (result.numbers.shape[1] - batch_env.NUMBERS) // 2
-            last, following = (batch_env.NUMBERS, batch_env.NUMBERS + half)
+            half = (result.numbers.shape[1] - transitions.NUMBERS) // 2
+            last, following = (transitions.NUMBERS, transitions.NUMBERS + half)
             result.numbers[:, following:] = result.numbers[:, last:following]
         return result
 

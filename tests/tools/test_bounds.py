@@ -6,7 +6,7 @@ from typing import Annotated
 
 import pytest
 
-from agents.tools import bounds, config, schedules
+from agents.tools import bounds, config, schedules, sections
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def test_outside(cls, field, value, demand):
     assert str(error.value) == f"{field} must be {demand}, got {value}."
     if value == value:
         with pytest.raises(config.ConfigError) as error:
-            config.build(cls, {field: value}, "a.b")
+            sections.build(cls, {field: value}, "a.b")
         assert str(error.value).startswith(
             f"config key 'a.b.{field}' must be {demand}, got"
         )

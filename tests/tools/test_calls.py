@@ -1,4 +1,4 @@
-"""Mistakes in algorithms of users are told in one line that says where."""
+"""Mistakes in algorithms of users give one line with their place."""
 
 import inspect
 import pickle
@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
-from agents import tools
+from agents import networks, tools
 from agents.algorithms import dqn
-from agents.networks import presets
-from agents.tools import algorithm, calls, mocks
+from agents.testing import mocks
+from agents.tools import algorithm, calls
 
 BOX = gs.Box(-1, 1, (1,))
 
@@ -184,7 +184,7 @@ def test_mistakes_of_this_package_stay_what_they_are():
         pass
 
     config = dqn.Config(
-        network=presets.NetworkConfig(layers=(4,)),
+        network=networks.NetworkConfig(layers=(4,)),
         **{"start_size": 4, "batch_size": 4, "capacity": 8, "jit": False},
     )
     for cls, error in ((dqn.DQN, TypeError), (Broken, calls.AlgorithmError)):

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there, whatever happens while writing."""
+"""Checkpoints appear as a whole or not at all, after any failure."""
 
 import errno
 import json

@@ -1,6 +1,9 @@
-"""Mistakes in one line, with the traceback of code of the user."""
+"""One-line mistakes with the traceback of the user's code."""
 
+import ast
+import builtins
 import json
+import pathlib
 
 import pytest
 
@@ -89,3 +92,51 @@ def test_what_is_no_error_of_the_code_passes():
     for kind in (KeyboardInterrupt, errors.Mistake, IndexError):
         with pytest.raises(kind), errors.framed("x", others=IndexError):
             raise kind("as it is")
+
+
+BUILT_IN = {x for x in dir(builtins) if isinstance(getattr(builtins, x), type)}
+BUILT_IN = {x for x in BUILT_IN if issubclass(getattr(builtins, x), Exception)}
+
+
+def exceptions(sources):
+    """Names of the classes of exceptions in some sources, with those of their bases."""
+    classes = {
+        node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+    }
+    found, size = {}, -1
+    while size < len(found):
+        size = len(found)
+        known = BUILT_IN | found.keys()
+        found |= {name: bases for name, bases in classes.items() if bases & known}
+    return found
+
+
+def test_all_errors_have_one_of_two_roots():
+    package = pathlib.Path(errors.__file__).parents[1]
+    found = exceptions(path.read_text() for path in package.rglob("*.py"))
+    assert {"Mistake", "EnvProcessError", "AgentError", "FunctionError"} <= set(found)
+    rooted, size = {"Mistake", "Failure"}, 0
+    while size < len(rooted):
+        size = len(rooted)
+        rooted |= {name for name, bases in found.items() if bases & rooted}
+    assert set(found) - rooted == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (KeyError(), "KeyError"),
+        (ValueError("a\nb"), "ValueError: a"),
+        (ValueError("ValueError: a"), "ValueError: a"),
+        (TypeError("in user code:\n\n  File x\n\n    TypeError: b"), "TypeError: b"),
+        (
+            ValueError("Exception encountered when calling X.\n\n\x1b[1mc"),
+            "ValueError: c",
+        ),
+    ],
+)
+def test_reason_is_one_line(error, line):
+    assert errors.reason(error) == line

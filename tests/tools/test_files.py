@@ -1,4 +1,4 @@
-"""Files are whole or as they were, and one process at a time works in a directory."""
+"""Files are replaced as a whole, and directories have one process at a time."""
 
 import contextlib
 import errno

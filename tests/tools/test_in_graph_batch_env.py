@@ -1,4 +1,4 @@
-"""A batch of environments that is stepped from the graph."""
+"""Batches of environments in the graph."""
 
 import time
 
@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from agents import tools
-from agents.tools import batch_env, in_graph_batch_env, mocks
+from agents.testing import mocks
+from agents.tools import batch_env, steps
 
 
 class Recorder(mocks.MockEnvironment):
@@ -94,43 +95,43 @@ def test_new_rows_begin_episodes():
 
 def test_stepping_before_the_beginning_raises():
     made, envs = make()
-    step = in_graph_batch_env.Step(tf.zeros([3, 2]), tf.zeros([3], tf.bool))
+    step = steps.Before(tf.zeros([3, 2]), tf.zeros([3], tf.bool))
     with pytest.raises(RuntimeError, match=r"\[0, 1, 2\] are done"):
         envs.simulate(step, tf.zeros([3, 1]))
 
 
-def test_outcome_and_next_step():
+def test_after_and_next_step():
     made, envs = make(2, durations=(2, 3))
     step = envs.begin()
-    outcome, step = envs.simulate(step, tf.zeros([2, 1]))
-    assert column(outcome.observation) == column(step.observation) == [1, 1]
-    assert outcome.reward.numpy().tolist() == [1, 1]
-    assert outcome.ended.numpy().tolist() == [[0, 0, 1, 1]] * 2
+    after, step = envs.simulate(step, tf.zeros([2, 1]))
+    assert column(after.observation) == column(step.observation) == [1, 1]
+    assert after.reward.numpy().tolist() == [1, 1]
+    assert after.record.numpy().tolist() == [[0, 0, 1, 1]] * 2
     assert step.first.numpy().tolist() == [False] * 2
-    outcome, step = envs.simulate(step, tf.zeros([2, 1]))
-    assert column(outcome.observation) == [2, 2]  # The true last one.
-    assert outcome.terminated.numpy().tolist() == [True] * 2
-    assert outcome.truncated.numpy().tolist() == [False] * 2
-    assert outcome.ended.numpy().tolist() == [[1, 0, 3, 2]] * 2
+    after, step = envs.simulate(step, tf.zeros([2, 1]))
+    assert column(after.observation) == [2, 2]  # The true last one.
+    assert after.terminated.numpy().tolist() == [True] * 2
+    assert after.truncated.numpy().tolist() == [False] * 2
+    assert after.record.numpy().tolist() == [[1, 0, 3, 2]] * 2
     assert column(step.observation) == [1000, 1000]
     assert step.first.numpy().tolist() == [True] * 2
-    outcome, _ = envs.simulate(step, tf.zeros([2, 1]))
-    assert outcome.ended.numpy().tolist() == [[0, 0, 1, 1]] * 2  # A new score.
+    after, _ = envs.simulate(step, tf.zeros([2, 1]))
+    assert after.record.numpy().tolist() == [[0, 0, 1, 1]] * 2  # A new score.
 
 
 def test_truncation_is_no_termination():
     _, envs = make(1, durations=(1,), truncate=True)
-    outcome, _ = envs.simulate(envs.begin(), tf.zeros([1, 1]))
-    assert not outcome.terminated.numpy().any()
-    assert outcome.truncated.numpy().all()
-    assert outcome.done.numpy().all()
+    after, _ = envs.simulate(envs.begin(), tf.zeros([1, 1]))
+    assert not after.terminated.numpy().any()
+    assert after.truncated.numpy().all()
+    assert after.done.numpy().all()
 
 
 def test_only_rows_whose_episode_ends_are_restarted():
     made = [mocks.MockEnvironment(durations=(d,)) for d in (1, 3)]
     envs = tools.InGraphBatchEnv(tools.BatchEnv(made, blocking=True))
-    outcome, step = envs.simulate(envs.begin(), tf.zeros([2, 1]))
-    assert column(outcome.observation) == [1, 1]
+    after, step = envs.simulate(envs.begin(), tf.zeros([2, 1]))
+    assert column(after.observation) == [1, 1]
     assert column(step.observation) == [1000, 1]
     assert step.first.numpy().tolist() == [True, False]
     assert [len(env.lengths) for env in made] == [2, 1]
@@ -149,8 +150,8 @@ def test_scores_begin_anew_after_discontinuing():
     _, step = envs.simulate(envs.begin(), tf.zeros([1, 1]))
     envs.simulate(step, tf.zeros([1, 1]))
     envs.discontinue()
-    outcome, _ = envs.simulate(envs.begin(), tf.zeros([1, 1]))
-    assert outcome.ended.numpy().tolist() == [[0, 0, 1, 1]]
+    after, _ = envs.simulate(envs.begin(), tf.zeros([1, 1]))
+    assert after.record.numpy().tolist() == [[0, 0, 1, 1]]
 
 
 def test_structured_observations_keep_structure_shape_and_dtype():
@@ -185,8 +186,8 @@ def test_observations_that_are_no_numbers_restart_by_row():
 
     made = [Images(durations=(d,)) for d in (1, 3)]
     envs = tools.InGraphBatchEnv(tools.BatchEnv(made, blocking=True))
-    outcome, step = envs.simulate(envs.begin(), tf.zeros([2, 1]))
-    assert outcome.observation.numpy()[:, 0, 0].tolist() == [0, 0]
+    after, step = envs.simulate(envs.begin(), tf.zeros([2, 1]))
+    assert after.observation.numpy()[:, 0, 0].tolist() == [0, 0]
     assert step.observation.numpy()[:, 0, 0].tolist() == [100, 0]
 
 
@@ -196,14 +197,14 @@ def test_shapes_are_known_while_tracing():
     @tf.function(autograph=False)
     def run():
         step = envs.begin()
-        outcome, following = envs.simulate(step, tf.zeros([2], tf.int64))
+        after, following = envs.simulate(step, tf.zeros([2], tf.int64))
         expected = [[2, 2, 3, 1], [2], [2, 2], [2]]
-        for observation in (x.observation for x in (step, outcome, following)):
+        for observation in (x.observation for x in (step, after, following)):
             leaves = tf.nest.flatten(observation)
             assert [x.shape.as_list() for x in leaves] == expected
-        flags = outcome.reward, outcome.terminated, outcome.done, following.first
+        flags = after.reward, after.terminated, after.done, following.first
         assert [x.shape.as_list() for x in flags] == [[2]] * 4
-        assert outcome.ended.shape == [2, 4]
+        assert after.record.shape == [2, 4]
 
     run()
 
@@ -219,11 +220,11 @@ def test_halves_take_turns():
     envs.simulate(first, action, start=0, finish=-1)
     assert envs.steps == 2
     for _ in range(2):
-        outcome, first = envs.simulate(first, action, start=1, finish=0)
+        after, first = envs.simulate(first, action, start=1, finish=0)
         other, second = envs.simulate(first, action, start=0, finish=1)
-        np.testing.assert_array_equal(outcome.ended, other.ended)
+        np.testing.assert_array_equal(after.record, other.record)
         np.testing.assert_array_equal(first.observation, second.observation)
-    assert column(outcome.observation) == [2, 2]
+    assert column(after.observation) == [2, 2]
     assert column(first.observation) == [1000, 1000]
     envs.simulate(first, action, start=-1, finish=0)
     assert envs.steps == 10

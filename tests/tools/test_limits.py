@@ -1,4 +1,4 @@
-"""Limits of time in the process of the caller."""
+"""Time limits in the process of the caller."""
 
 import signal
 import threading

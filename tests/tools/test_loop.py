@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from agents import tools
 from agents.environments import compiled, functional
+from agents.testing import mock_algorithm, mocks
 from agents.tools import (
     algorithm,
     checkpoint,
     loop,
-    mock_algorithm,
-    mocks,
     simulation,
 )
 
@@ -420,3 +419,12 @@ def test_nothing_but_the_length_of_calls_depends_on_the_clock(monkeypatch, kind)
     assert fast[:2] == [16, 32]
     assert slow[:3] == [16, 8, 4]
     assert found == expected
+
+
+def test_every_row_contributes_its_first_episodes():
+    episodes = loop.Episodes(rows=2, episodes=3)
+    done = np.array([[True, False], [True, False], [True, True], [True, True]])
+    score = np.array([[1, 0], [2, 0], [3, 30], [4, 40]])
+    episodes.add({"done": done[:3], "score": score[:3], "length": score[:3]})
+    assert episodes.complete
+    assert sorted(episodes.scores) == [1, 2, 30]

@@ -1,4 +1,4 @@
-"""Child processes: what they are told and say, how they fail and end."""
+"""Child processes: their messages, failures and ends."""
 
 import os
 import signal

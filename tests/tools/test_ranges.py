@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from agents.tools import batch_env, checks, ranges
+from agents.tools import checks, ranges, transitions
 from agents.tools import spaces as spaces_
 
 
@@ -16,7 +16,7 @@ def check(space, *values):
     columns = zip(*map(spaces_.flatten, values), strict=True)
     specs = spaces_.flatten(structure)
     leaves = [np.array(x, y.dtype) for x, y in zip(columns, specs, strict=True)]
-    return ranges.RangeChecker(space, batch_env.NUMBERS), leaves
+    return ranges.RangeChecker(space, transitions.NUMBERS), leaves
 
 
 def holds(space, *values):
@@ -25,7 +25,7 @@ def holds(space, *values):
     floats = [x.reshape(len(x), -1) for x in leaves if x.dtype == np.float32]
     others = [x for x in leaves if x.dtype != np.float32]
     numbers = np.concatenate([np.zeros((len(values), 0), np.float32), *floats], 1)
-    head = np.zeros((len(values), batch_env.NUMBERS), np.float32)
+    head = np.zeros((len(values), transitions.NUMBERS), np.float32)
     whole = checker.holds(np.concatenate([head, numbers], 1), others)
     assert checker.holds(numbers, others, headless=True) == whole
     return whole
@@ -103,7 +103,7 @@ def test_boxes_are_warned_of_once(caplog):
         "Environment row 3: observation a[1] is 5.0, outside of its space, which goes "
         "from -1.0 to 1.0. Such values are used as they are; this is said once."
     )
-    numbers = np.full((1, batch_env.NUMBERS + 2), 5, np.float32)
+    numbers = np.full((1, transitions.NUMBERS + 2), 5, np.float32)
     assert checker.holds(numbers, leaves[1:])
     numbers[0, -1] = np.nan  # Other things are still looked at.
     assert not checker.holds(numbers, leaves[1:])

@@ -1,4 +1,7 @@
-"""The order of resets, steps and callbacks, with durations known beforehand."""
+"""Order of resets, steps and callbacks in episodes of known lengths."""
+
+import gc
+import weakref
 
 import gymnasium
 import numpy as np
@@ -6,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from agents import tools
-from agents.tools import algorithm, mock_algorithm, mocks, simulation
+from agents.testing import mock_algorithm, mocks
+from agents.tools import algorithm, simulation
 
 DURATIONS = (1, 2, 3, 4)
 decode = mocks.MockEnvironment.decode
@@ -215,15 +219,18 @@ def test_no_transition_crosses_an_episode_for_random_durations():
     assert count == sum(sum(env.lengths) for env in made) == 45 * 5
 
 
+def graph_of(envs, agent, body=simulation._graph):
+    """The graph function of a pair that `simulate` calls."""
+    return simulation._traced(body, envs, agent)
+
+
 def test_one_trace_for_training_and_one_for_evaluation():
     envs, agent = mock_pair()
-    count = simulation._graph.experimental_get_tracing_count
-    before = count()
     for steps in (1, 2, 3, 5, 4, tf.constant(2), np.int64(3), np.int32(1)):
         for training in (True, False):
             for reset in (False, True, tf.constant(True)):
                 tools.simulate(envs, agent, steps, training, reset)
-    assert count() == before + 2
+    assert graph_of(envs, agent).experimental_get_tracing_count() == 2
 
 
 def test_number_of_steps_may_be_any_integer():
@@ -238,6 +245,27 @@ class Ignorant(algorithm.Algorithm):
 
     def perform(self, agent_indices, observation, training=True):
         return tf.zeros([len(DURATIONS), 1])
+
+
+def test_graphs_are_forgotten_with_their_algorithm():
+    """And with them the memory of all variables that they use."""
+    envs, agent = mock_batch(), Ignorant()
+    tools.simulate(envs, agent, 3)
+    kept = [weakref.ref(graph_of(envs, agent)), weakref.ref(agent)]
+    del agent
+    gc.collect()
+    assert [x() for x in kept] == [None, None]
+    assert tools.simulate(envs, Ignorant(), 3)["done"].numpy().any()
+
+
+def test_environments_are_forgotten():
+    """With their shared memory; TensorFlow remembers all functions that graphs call."""
+    envs, agent = mock_batch(), Ignorant()
+    tools.simulate(envs, agent, 3)
+    kept = weakref.ref(envs), weakref.ref(envs._envs[0])
+    del envs
+    gc.collect()
+    assert [x() for x in kept] == [None, None]
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -259,11 +287,13 @@ def test_reset_comes_before_the_step_of_an_algorithm_that_ignores_observations(
 def test_one_call_into_python_per_step_and_one_at_the_beginning():
     envs, agent = mock_batch(), Ignorant()
     step = envs.begin()
-    for function, *arguments in (
-        (simulation._begin, envs, agent, True),
-        (simulation._graph, envs, agent, tf.constant(1), True, step),
+    for body, *arguments in (
+        (simulation._begin, True),
+        (simulation._graph, tf.constant(1), True, step),
     ):
-        graph = function.get_concrete_function(*arguments).graph.as_graph_def()
+        traced = graph_of(envs, agent, body)
+        concrete = traced.get_concrete_function(envs, agent, *arguments)
+        graph = concrete.graph.as_graph_def()
         nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
         # TensorFlow keeps a second copy of the branches it lowers, so count names.
         names = {node.attr["token"].s for node in nodes if "PyFunc" in node.op}
@@ -508,8 +538,6 @@ def test_where_an_algorithm_fails_while_a_half_steps_all_episodes_begin_anew():
 
 def test_halves_are_traced_once():
     _, envs, agent = mock_halves()
-    count = simulation._graph.experimental_get_tracing_count
-    before = count()
     for steps in (1, 2, 7):
         tools.simulate(envs, agent, steps)
-    assert count() == before + 1
+    assert graph_of(envs, agent).experimental_get_tracing_count() == 1

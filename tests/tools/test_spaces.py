@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
-from agents.tools import spaces
+from agents.tools import spaces, transitions
 
 NESTED = gs.Dict(
     {
@@ -84,7 +84,7 @@ def test_flatten_goes_by_sorted_keys_and_unflatten_is_its_inverse():
 def test_leaves_line_up_with_those_of_tensorflow():
     marked = spaces.unflatten(spaces.spec(NESTED), [0, 1, 2, 3])
     assert tf.nest.flatten(marked) == [0, 1, 2, 3]
-    leaves = spaces.leaf_spaces(NESTED)
+    leaves = spaces.flatten(NESTED)
     assert [type(leaf) for leaf in leaves] == [
         gs.Box,
         gs.MultiBinary,
@@ -105,3 +105,19 @@ def test_samples_have_the_structure_of_the_spec():
 def test_paths_name_the_leaves():
     assert spaces.paths(spaces.spec(NESTED)) == ["a/0", "a/1/y", "m", "z"]
     assert spaces.paths(spaces.spec(gs.Discrete(2))) == [""]
+
+
+def test_spaces_are_structures_themselves():
+    leaves = spaces.flatten(NESTED)
+    again = spaces.unflatten(NESTED, leaves)
+    assert again == NESTED
+    assert all(x is y for x, y in zip(spaces.flatten(again), leaves, strict=True))
+    assert spaces.transform(lambda x: gs.Discrete(2), NESTED)["m"] == gs.Discrete(2)
+    keys = [("a", 0), ("a", 1, "y"), ("m",), ("z",)]
+    assert list(spaces.by_keys(NESTED)) == keys
+
+
+def test_lists_are_leaves_and_named_tuples_keep_their_class():
+    assert spaces.flatten({"b": [1, 2], "a": 3}) == [3, [1, 2]]
+    parts = transitions.Parts(1, 2, (3,), 4)
+    assert spaces.transform(str, parts) == transitions.Parts("1", "2", ("3",), "4")

@@ -24,4 +24,4 @@ GYMNASIUM = {
     "MountainCarContinuous-v0": "ContinuousMountainCar",
     "Pendulum-v1": "Pendulum",
 }
-"""Names of Gymnasium whose environments are equal to one of these classes."""
+"""Names in Gymnasium of environments that are equal to one of these classes."""

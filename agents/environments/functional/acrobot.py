@@ -1,4 +1,4 @@
-"""Swing a two-link pendulum above a line; equal to Gymnasium's Acrobot-v1."""
+"""Acrobot: swing a two-link pendulum above a line; equal to Gymnasium's Acrobot-v1."""
 
 import math
 
@@ -13,7 +13,7 @@ _HIGH = np.float32([1, 1, 1, 1, *_SPEEDS])
 
 
 class Acrobot(functional_env.FunctionalEnv):
-    """State `[N, 4]`: angles of both links, and their velocities. Sutton (1996)."""
+    """Acrobot. State `[N, 4]`: both angles, both velocities; Sutton (1996)."""
 
     observation_space = gymnasium.spaces.Box(-_HIGH, _HIGH)
     action_space = gymnasium.spaces.Discrete(3)
@@ -49,7 +49,7 @@ class Acrobot(functional_env.FunctionalEnv):
 
 
 def _derivative(state: tf.Tensor, torque: tf.Tensor) -> tf.Tensor:
-    """Change of states `[N, 4]`, by the equations of Sutton and Barto's book.
+    """Compute the derivative of states `[N, 4]`, by the book of Sutton and Barto.
 
     Masses, lengths and moments of inertia are one, centers of mass lie at one half.
     """

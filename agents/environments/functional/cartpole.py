@@ -1,4 +1,4 @@
-"""Balance a pole on a cart; equal to Gymnasium's CartPole-v1."""
+"""Cart pole: balance a pole on a cart; equal to Gymnasium's CartPole-v1."""
 
 import math
 
@@ -12,7 +12,7 @@ _LIMITS = np.float32([4.8, np.inf, 24 * math.pi / 180, np.inf])
 
 
 class CartPole(functional_env.FunctionalEnv):
-    """State `[N, 4]`: position, velocity, angle, angular velocity.
+    """Cart pole. State `[N, 4]`: position, velocity, angle, angular velocity.
 
     Barto, Sutton and Anderson (1983), "Neuronlike adaptive elements that can solve
     difficult learning control problems".

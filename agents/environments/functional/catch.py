@@ -1,4 +1,4 @@
-"""Catch a falling ball with a paddle."""
+"""Catch: move a paddle below a falling ball."""
 
 import gymnasium
 import tensorflow as tf
@@ -9,11 +9,11 @@ _ROWS, _COLUMNS = 10, 5
 
 
 class Catch(functional_env.FunctionalEnv):
-    """State: row and column of the ball, column of the paddle, int32 `[N, 3]`.
+    """Catch. State int32 `[N, 3]`: row and column of the ball, column of the paddle.
 
-    The ball falls by one row per step from a random column of the first; reward is 1
-    if the paddle, in the last row, is below it at the end, else -1. Osband et al.
-    (2019), "Behaviour Suite for Reinforcement Learning".
+    The ball falls by one row per step from a random column of the first row. The final
+    reward is 1 if the paddle, in the last row, is below the ball, else -1. Osband et
+    al. (2019), "Behaviour Suite for Reinforcement Learning".
     """
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (_ROWS, _COLUMNS))

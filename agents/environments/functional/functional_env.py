@@ -1,4 +1,4 @@
-"""What an environment must say about itself to be compiled."""
+"""Interface of environments that can be compiled."""
 
 import abc
 from typing import Any
@@ -8,17 +8,17 @@ import tensorflow as tf
 
 
 class FunctionalEnv(abc.ABC):
-    """A kind of environment as five pure functions on batches of states.
+    """Environment in the form of five pure functions on batches of states.
 
-    They are those of Gymnasium's `FuncEnv`, but every tensor has a leading dimension
-    of N environments. State is any structure of tensors `[N, ...]`. Random numbers come
-    from `tf.random.stateless_*` and a seed, int32 `[2]`. The functions must consist
-    of TensorFlow operations that XLA compiles: no Python that acts on the outside, no
+    The functions are those of Gymnasium's `FuncEnv`, but every tensor has a leading
+    dimension of N environments. State is any structure of tensors `[N, ...]`. Random
+    numbers come from `tf.random.stateless_*` and a seed, int32 `[2]`. The functions
+    must consist of TensorFlow operations that XLA compiles: no Python side effects, no
     `tf.numpy_function`, no variables.
 
     Attributes:
       observation_space, action_space: Spaces of one environment.
-      max_length: Steps after which episodes are truncated.
+      max_length: Steps after which to truncate episodes.
     """
 
     observation_space: gymnasium.Space
@@ -27,20 +27,20 @@ class FunctionalEnv(abc.ABC):
 
     @abc.abstractmethod
     def initial(self, size: int, seed: tf.Tensor) -> Any:
-        """States at the beginning of `size` episodes."""
+        """Return states at the beginning of `size` episodes."""
 
     @abc.abstractmethod
     def transition(self, state: Any, action: Any, seed: tf.Tensor) -> Any:
-        """States after the actions `[N, ...]`."""
+        """Return states after the actions `[N, ...]`."""
 
     @abc.abstractmethod
     def observation(self, state: Any) -> Any:
-        """Observations `[N, ...]`, with the dtypes of `spaces.spec`."""
+        """Return observations `[N, ...]`, with the dtypes of `spaces.spec`."""
 
     @abc.abstractmethod
     def reward(self, state: Any, action: Any, next_state: Any) -> tf.Tensor:
-        """Rewards of transitions, float32 `[N]`."""
+        """Return rewards of transitions, float32 `[N]`."""
 
     @abc.abstractmethod
     def terminal(self, state: Any) -> tf.Tensor:
-        """Whether the episodes have ended, bool `[N]`."""
+        """Return whether the episodes have ended, bool `[N]`."""

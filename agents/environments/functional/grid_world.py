@@ -1,4 +1,4 @@
-"""Walk to a goal in a room."""
+"""Grid world: walk to a goal in a room."""
 
 import gymnasium
 import numpy as np
@@ -11,10 +11,10 @@ _MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
 class GridWorld(functional_env.FunctionalEnv):
-    """State: row and column of agent and goal, int32 `[N, 4]`.
+    """Grid world. State int32 `[N, 4]`: row and column of agent and goal.
 
-    Both begin at random cells that differ. Actions go up, down, left, right, where
-    walls do not prevent it; reward is 1 at the goal, else -0.01.
+    Both begin at different random cells. Actions move up, down, left or right unless a
+    wall is there; reward is 1 at the goal, else -0.01.
     """
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (_SIZE, _SIZE, 2))

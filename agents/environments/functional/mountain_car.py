@@ -1,4 +1,4 @@
-"""Drive out of a valley; equal to Gymnasium's MountainCar-v0 and the continuous one."""
+"""Mountain car, discrete and continuous; equal to those of Gymnasium."""
 
 import gymnasium
 import numpy as np
@@ -10,7 +10,7 @@ _LOW, _HIGH = np.float32([-1.2, -0.07]), np.float32([0.6, 0.07])
 
 
 class _Valley(functional_env.FunctionalEnv):
-    """State `[N, 2]`: position and velocity. Moore (1990)."""
+    """Base of mountain cars. State `[N, 2]`: position and velocity; Moore (1990)."""
 
     observation_space = gymnasium.spaces.Box(_LOW, _HIGH)
     goal: float
@@ -34,12 +34,12 @@ class _Valley(functional_env.FunctionalEnv):
         return (state[:, 0] >= self.goal) & (state[:, 1] >= 0.0)
 
     def force(self, action: tf.Tensor) -> tf.Tensor:
-        """Acceleration by the motor, `[N]`."""
+        """Return the acceleration by the motor, `[N]`."""
         raise NotImplementedError
 
 
 class MountainCar(_Valley):
-    """Accelerate to the left, not at all, or to the right; -1 for every step."""
+    """Mountain car with actions left, none and right, and reward -1 per step."""
 
     action_space = gymnasium.spaces.Discrete(3)
     max_length = 200
@@ -53,7 +53,7 @@ class MountainCar(_Valley):
 
 
 class ContinuousMountainCar(_Valley):
-    """Accelerate at will; 100 at the goal, less the squared actions."""
+    """Mountain car with continuous actions; 100 at the goal, minus squared actions."""
 
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
     max_length = 999

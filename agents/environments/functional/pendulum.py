@@ -1,4 +1,4 @@
-"""Swing a pendulum up and hold it; equal to Gymnasium's Pendulum-v1."""
+"""Pendulum: swing it up and hold it; equal to Gymnasium's Pendulum-v1."""
 
 import math
 
@@ -12,7 +12,7 @@ _HIGH = np.float32([1, 1, 8])
 
 
 class Pendulum(functional_env.FunctionalEnv):
-    """State `[N, 2]`: angle (zero is up) and angular velocity."""
+    """Pendulum. State `[N, 2]`: angle (zero is up) and angular velocity."""
 
     observation_space = gymnasium.spaces.Box(-_HIGH, _HIGH)
     action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,))

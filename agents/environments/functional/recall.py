@@ -1,4 +1,4 @@
-"""Choose at the end what was seen at the beginning."""
+"""Recall: choose at the end the cue of the beginning."""
 
 import gymnasium
 import tensorflow as tf
@@ -9,12 +9,12 @@ _STEPS, _CUES = 10, 4
 
 
 class Recall(functional_env.FunctionalEnv):
-    """State: step and cue, int32 `[N, 2]`.
+    """Recall. State int32 `[N, 2]`: step and cue.
 
-    The first observation shows a cue, those between nothing, and the last one that it
-    is time to choose; reward is 1 if that action is the cue, and otherwise zero. A policy
+    The first observation shows a cue, the next ones nothing, and the last one the
+    request to choose; reward is 1 if that action is the cue, else zero. A policy
     without memory gets 1/4. Osband et al. (2019), "Behaviour Suite for Reinforcement
-    Learning", have it as memory length.
+    Learning", include it as memory length.
     """
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (_CUES + 1,))

@@ -1,0 +1,73 @@
+"""Descriptions of environments: kind, number and backend."""
+
+import dataclasses
+from typing import Annotated
+
+from agents.tools import bounds, errors
+from agents.tools import config as config_
+
+BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool", "compiled")
+
+
+WITHOUT_EFFECT = {
+    "serial": ("num_workers",),
+    "process": ("num_workers",),
+    "vector": ("num_workers",),
+    "compiled": ("num_workers", "action_lag"),
+}
+"""Fields that backends have no use for; `auto` may choose one that has."""
+
+
+class BackendError(errors.Mistake):
+    """Backend that cannot run an environment; the text names one that can."""
+
+
+Timeout = Annotated[float, bounds.Bounds(0, 1_000_000, open=True)]
+"""Seconds, at most the maximum of sockets and timers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """Description of environments: kind, number and backend."""
+
+    id: str = ""
+    """Registered Gymnasium id, or `module:function` that returns an environment,
+    possibly with the old Gym interface. In Python, also the function itself."""
+    backend: str = "auto"
+    """Backend that steps the environments. `workers`: several per process; `process`:
+    one per process; `serial`: in this process, for cheap ones and for debugging;
+    `vector`: vectorized by their own code; `envpool`: those of EnvPool; `compiled`:
+    functional ones, in one program with the algorithm; `auto`: vector for Atari,
+    compiled for `module:Class` of a functional one, else workers."""
+    num_agents: Annotated[int, bounds.Bounds(1, 1_000_000)] = 16
+    num_workers: bounds.Size | None = None
+    """Processes of the workers backend; none for one per core."""
+    max_length: bounds.Size | None = None
+    """Steps after which to truncate episodes; none for the limit of the id, which this
+    one replaces. For functions, the shorter of both limits applies."""
+    action_lag: bool | None = None
+    """Step the batch in two halves, one of which acts while the other steps;
+    none: for many agents in workers, where that is faster."""
+    timeout: Timeout = 60.0
+    """Seconds that a step or reset may take; unlimited in the trainer's process, where
+    the backends serial, envpool and compiled step."""
+    start_timeout: Timeout = 120.0
+    """Seconds that the construction of an environment may take."""
+    kwargs: dict = dataclasses.field(default_factory=dict)
+    """Arguments of the environment's constructor."""
+    action_mask: bool = False
+    """Move `info["action_mask"]` into the observation for networks."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise config_.ConfigError(
+                f"config key 'environment.backend' is {self.backend!r}; "
+                + config_.did_you_mean(self.backend, BACKENDS)
+            )
+        bounds.require(self)
+        bounds.require_effect(self)
+
+    def without_effect(self) -> dict[str, str]:
+        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        names = WITHOUT_EFFECT.get(self.backend, ())
+        return dict.fromkeys(names, f"with backend {self.backend}")

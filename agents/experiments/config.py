@@ -1,0 +1,235 @@
+"""Config of a run."""
+
+import dataclasses
+import importlib
+import os
+from typing import Annotated, Any
+
+from agents import environments
+from agents.environments import make
+from agents.tools import bounds, calls, config_files, errors, sections
+from agents.tools import config as config_
+
+ALGORITHMS = {
+    "a2c": ("agents.algorithms.a2c", "A2C"),
+    "apex": ("agents.algorithms.apex", "Apex"),
+    "dqn": ("agents.algorithms.dqn", "DQN"),
+    "impala": ("agents.algorithms.impala", "IMPALA"),
+    "ppo": ("agents.algorithms.ppo", "PPO"),
+    "sac": ("agents.algorithms.sac", "SAC"),
+    "td3": ("agents.algorithms.td3", "TD3"),
+    "trpo": ("agents.algorithms.trpo", "TRPO"),
+    "vpg": ("agents.algorithms.vpg", "VPG"),
+}
+"""Module, with the dataclass `Config`, and class of each algorithm type."""
+
+
+GONE = {"devices.environment": "environments run on the processor"}
+"""Keys of older versions, with the reason of their removal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Phases of a run, in environment steps of training."""
+
+    steps: bounds.Count = 1_000_000
+    """Environment steps of all training phases together."""
+    eval_every: bounds.Count = 50_000
+    """Environment steps of a training phase."""
+    eval_episodes: bounds.Whole = 20
+    """Deterministic episodes of an evaluation phase; zero for none."""
+    keep_checkpoints: bounds.Size = 5
+    wandb: str | None = None
+    """Weights & Biases project to report to."""
+
+    def __post_init__(self) -> None:
+        bounds.require(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """Devices of the algorithm; results can be used, and a run resumed, on any others.
+
+    Devices are named as in `GPU:0`; none for TensorFlow's choice. Operations run on the
+    devices of their variables.
+    """
+
+    replicas: bounds.Size = 1
+    """Number of devices that compute gradients together, each for part of the batch."""
+    policy: str | None = None
+    """Device of the algorithm: networks, optimizers, normalization."""
+    memory: str | None = None
+    """Device of the memory; none for that of the policy."""
+
+    def __post_init__(self) -> None:
+        bounds.require(self)
+        if self.replicas > 1 and self.policy:
+            raise config_.ConfigError(
+                "config keys 'devices.replicas' and 'devices.policy' exclude each "
+                "other: replicas are on the first devices that there are."
+            )
+
+    def require(self) -> None:
+        """Raise ConfigError unless the devices exist; starts TensorFlow."""
+        from agents.tools import devices
+
+        known, usable = devices.names(), devices.accelerators()
+        for key in ("policy", "memory"):
+            name = getattr(self, key)
+            if name is not None and name not in known:
+                raise config_.ConfigError(
+                    f"config key 'devices.{key}' is {name!r}, but there is only "
+                    f"{', '.join(known)}."
+                )
+        if self.replicas > len(usable):
+            raise config_.ConfigError(
+                f"config key 'devices.replicas' is {self.replicas}, but of devices "
+                f"there is only {', '.join(usable)}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Config that defines a run completely."""
+
+    name: str
+    environment: environments.Environment
+    train: Train
+    algorithm: Any
+    """Dataclass of the algorithm with this `type`."""
+    preprocessing: list | dict = dataclasses.field(default_factory=list)
+    """Preprocessing stages of observations: a list, or for structured observations
+    lists by the path of the part; see `preprocessing.stages.create`."""
+    seed: Annotated[int, bounds.SEED] = 0
+    devices: Devices = dataclasses.field(default_factory=Devices)
+
+    def __post_init__(self) -> None:
+        bounds.require(self)
+        config_files.require_name(self.name, "config key 'name'")
+
+    def without_memory(self, num_agents: int) -> "Config":
+        """Return a config with the least legal replay memory, if there is any."""
+        if not hasattr(self.algorithm, "without_memory"):
+            return self
+        settings = self.algorithm.without_memory(num_agents)
+        return dataclasses.replace(self, algorithm=settings)
+
+    def create_learner(self, description: make.Description) -> Any:
+        """Create the algorithm for training, on its devices; see `create_algorithm`."""
+        from agents.tools import devices
+
+        chosen = self.devices
+        with devices.use(chosen.policy, chosen.memory, chosen.replicas):
+            return self.create_algorithm(description)
+
+    def create_algorithm(
+        self, description: make.Description, num_agents: int | None = None
+    ) -> Any:
+        """Create the algorithm with fresh variables, by default for all agents.
+
+        Raises:
+          Mistake: if it cannot be created with this config, or for these spaces.
+          AlgorithmError: for a mistake in a user's class.
+        """
+        require_keras()
+        cls = algorithm_class(self.algorithm.type)
+        if self.preprocessing:
+            from agents import preprocessing
+
+            cls = preprocessing.subclass(cls, self.preprocessing)
+        try:
+            with calls.blame(cls, "__init__", ValueError):
+                return cls(
+                    description.observation_space,
+                    description.action_space,
+                    num_agents or self.environment.num_agents,
+                    description.max_length,
+                    self.algorithm,
+                    self.seed,
+                )
+        except errors.Mistake:
+            raise
+        except ValueError as error:
+            raise errors.Mistake(str(error)) from error
+
+
+def require_keras() -> None:
+    """Raise ConfigError if TensorFlow is set to use Keras 2."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
+        raise config_.ConfigError("agents needs Keras 3; unset TF_USE_LEGACY_KERAS.")
+
+
+def resolve(values: dict) -> Config:
+    """Check a mapping and convert it to a config.
+
+    Inside `without_imports`, the section of an algorithm outside of this package stays
+    a mapping.
+    """
+    algorithm = values.get("algorithm", {})
+    if not isinstance(algorithm, dict):
+        raise config_.ConfigError("config key 'algorithm' must be a mapping.")
+    network = algorithm.get("network")
+    if isinstance(network, str) and network.endswith(config_files.ENDINGS):
+        algorithm = {**algorithm, "network": config_files.load(network)}
+    _refuse_gone(values)
+    config = sections.build(Config, {**values, "algorithm": None})
+    if not config.environment.id:
+        raise config_.ConfigError("config key 'environment.id' is missing.")
+    if config.environment.action_lag and config.environment.num_agents % 2:
+        raise config_.ConfigError(
+            "config key 'environment.action_lag' needs an even number of agents, got "
+            f"{config.environment.num_agents}."
+        )
+    try:
+        cls = algorithm_config(algorithm.get("type", "ppo"))
+    except config_.NotImportedError:
+        return dataclasses.replace(config, algorithm=algorithm)
+    return dataclasses.replace(
+        config, algorithm=sections.build(cls, algorithm, "algorithm")
+    )
+
+
+def _refuse_gone(values: dict) -> None:
+    """Raise ConfigError for keys that only older versions have."""
+    for key, reason in GONE.items():
+        section, _, name = key.partition(".")
+        if isinstance(values.get(section), dict) and name in values[section]:
+            raise config_.ConfigError(
+                f"config key {key!r} is gone, since {reason}; remove it."
+            )
+
+
+def algorithm_config(kind: str) -> type:
+    """Return the dataclass of hyperparameters for a name or `module:Class`."""
+    module, _ = _location(kind)
+    if kind in ALGORITHMS:
+        return importlib.import_module(module).Config
+    return config_.find(f"{module}:Config")
+
+
+def algorithm_class(kind: str) -> type:
+    """Return the class of an algorithm for its name or `module:Class`."""
+    return config_.find(":".join(_location(kind)))
+
+
+def _location(kind: str) -> tuple[str, str]:
+    """Return module and class of an algorithm."""
+    if not isinstance(kind, str):
+        raise config_.ConfigError(
+            f"config key 'algorithm.type' must be str, got {kind!r}."
+        )
+    if ":" in kind:
+        module, _, name = kind.partition(":")
+        return module, name
+    if kind not in ALGORITHMS:
+        raise config_.ConfigError(
+            f"config key 'algorithm.type' is {kind!r}; "
+            + config_.did_you_mean(kind, ALGORITHMS)
+        )
+    return ALGORITHMS[kind]
+
+
+def complete(values: dict) -> dict:
+    """Add all missing keys to a mapping, so that overrides find them; check types."""
+    defaults = {"environment": {}, "train": {}, "algorithm": {}}
+    return sections.to_dict(resolve({**defaults, **values}))

@@ -1,0 +1,158 @@
+"""Episodes of trained policies: returns and videos."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from agents.environments import film, make
+from agents.experiments import config as experiment
+from agents.experiments import runs
+from agents.tools import errors, files
+
+EVALUATION = 2**31 - 1
+"""Phase number of evaluation for seeds, apart from those of training."""
+
+
+def evaluate(
+    logdir: str,
+    num_episodes: int = 20,
+    checkpoint: str | None = None,
+    stochastic: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Evaluate a trained policy, without changing statistics; return a summary."""
+    config = runs.read_config(logdir)
+    description = runs.describe(config)
+    num_agents = min(config.environment.num_agents, num_episodes)
+    agent, state = runs.policy(logdir, config, description, num_agents, checkpoint)
+    if stochastic:
+        require_stochastic(agent)
+    batch_env = runs.environments(config, num_agents=num_agents)
+    try:
+        episodes = play(batch_env, agent, num_episodes, stochastic, seed)
+    finally:
+        batch_env.close()
+    return {
+        "episodes": len(episodes.scores),
+        "mean_return": float(np.mean(episodes.scores)),
+        "std_return": float(np.std(episodes.scores)),
+        "mean_length": float(np.mean(episodes.lengths)),
+        "step": state["step"],
+    }
+
+
+def play(
+    batch_env: Any, agent: Any, num_episodes: int, stochastic: bool, seed: int
+) -> Any:
+    """Run the first episodes of every row to their end; return `loop.Episodes`.
+
+    Variables of checkpoints, including random numbers, do not change.
+    """
+    import tensorflow as tf
+
+    from agents.tools import loop, sampling
+
+    size = len(batch_env)
+    episodes = loop.Episodes(size, num_episodes)
+    seeds = loop.phase_seeds(seed, EVALUATION, size)
+    if stochastic:
+        generator = tf.random.Generator.from_seed(seed, alg="philox")
+        agent = sampling.Sampling(agent, size, generator)
+    steps = loop.Steps(batch_env, agent, seeds, False)
+    while not episodes.complete:
+        episodes.add(steps.run(loop.EVALUATION_STEPS))
+    return episodes
+
+
+def require_stochastic(agent: Any) -> None:
+    """Raise RunError unless the agent's policy can sample actions."""
+    try:
+        agent.require_stochastic()
+    except ValueError as error:
+        raise runs.RunError(f"--stochastic: {error}") from error
+
+
+def visualize(
+    logdir: str,
+    outdir: str,
+    num_episodes: int = 3,
+    checkpoint: str | None = None,
+    stochastic: bool = False,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Film a trained policy, without changing statistics.
+
+    Returns:
+      `{"file", "return", "length"}` of every episode, as in `episodes.json`.
+    """
+    config = runs.read_config(logdir)
+    description = runs.describe(config)
+    require_film(config, description)
+    from agents.tools import in_graph_batch_env
+
+    rows = min(num_episodes, os.cpu_count() or 1)
+    agent, _ = runs.policy(logdir, config, description, rows, checkpoint)
+    if stochastic:
+        require_stochastic(agent)
+    runs.make_writable(outdir)
+    film.clean(outdir)
+    batch = start(config, outdir, rows, num_episodes)
+    try:
+        batch_env = in_graph_batch_env.InGraphBatchEnv(batch)
+        play(batch_env, agent, num_episodes, stochastic, seed)
+        parts = [batch[row].films for row in range(rows)]
+    finally:
+        batch.close()
+    films = [parts[n % rows][n // rows] for n in range(num_episodes)]
+    film.require_whole(outdir, films)
+    index = pathlib.Path(outdir) / "episodes.json"
+    files.write(index, json.dumps(films, indent=2) + "\n")
+    return films
+
+
+def require_film(config: experiment.Config, description: make.Description) -> None:
+    """Raise RunError unless a single environment has the spaces of the batch.
+
+    Gymnasium's environments make the videos, independently of the backend.
+    """
+    environment = config.environment
+    backend = make.choose(environment)
+    if backend in ("workers", "process", "serial"):
+        return
+    kwargs = environment.kwargs if backend == "compiled" else {}
+    try:
+        single = make.describe(
+            dataclasses.replace(environment, backend="workers", kwargs=kwargs)
+        )
+        same = (
+            single.observation_space == description.observation_space
+            and single.action_space == description.action_space
+        )
+    except errors.Mistake:
+        same = False
+    if not same:
+        raise runs.RunError(
+            f"environment {environment.id!r} of backend {backend} cannot be filmed: "
+            "Gymnasium has no single environment with the same spaces."
+        )
+
+
+def start(config: experiment.Config, outdir: str, rows: int, num_episodes: int) -> Any:
+    """Start environments of a config that film their episodes into a directory."""
+    environment = config.environment
+    constructor = make.constructor(
+        dataclasses.replace(
+            environment, kwargs={**environment.kwargs, "render_mode": "rgb_array"}
+        )
+    )
+    try:
+        return film.batch(
+            *(constructor, outdir, rows, num_episodes),
+            *(environment.timeout, environment.start_timeout),
+        )
+    except film.RenderError as error:
+        raise runs.RunError(f"cannot film {environment.id!r}: {error}") from error

@@ -1,0 +1,743 @@
+"""Named configs, one short function each."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from agents.environments import Environment
+from agents.experiments import config as experiment
+from agents.experiments.config import Config, Train
+from agents.tools import config as config_
+from agents.tools import config_files, sections
+
+
+def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) -> Config:
+    """Load the config of a name or a YAML file, with overrides applied.
+
+    Raises:
+      ConfigError: if it is wrong.
+    """
+    if source.endswith((".yaml", ".yml", ".json")) or pathlib.Path(source).is_file():
+        values = config_files.load_mapping(source)
+        values.setdefault("name", pathlib.Path(source).stem)
+    elif source in EXPERIMENTS:
+        values = sections.to_dict(EXPERIMENTS[source]())
+    else:
+        hint = config_.did_you_mean(source, EXPERIMENTS)
+        raise config_.ConfigError(f"unknown config {source!r}; {hint}")
+    values = config_files.override(experiment.complete(values), overrides)
+    if seed is not None:
+        values["seed"] = seed
+    return experiment.resolve(values)
+
+
+# Experiments with the settings of the TensorFlow Agents paper.
+
+
+def _paper(
+    id: str, steps: int, *, num_agents: int = 25, eval_every=250_000, **algorithm: Any
+) -> Config:
+    """KL penalty on whole episodes of one environment."""
+    from agents.algorithms import ppo
+
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=num_agents),
+        train=Train(steps=steps, eval_every=eval_every),
+        algorithm=ppo.Config(**algorithm),
+    )
+
+
+def pendulum() -> Config:
+    """Swing a pendulum up and balance it."""
+    return _paper(
+        "Pendulum-v1",
+        300_000,
+        eval_every=50_000,
+        discount=0.95,
+        gae_lambda=0.95,
+        learning_rate=3e-4,
+        minibatch_size=1000,
+    )
+
+
+def cartpole() -> Config:
+    """Balance a pole on a cart."""
+    return _paper(
+        "CartPole-v1",
+        300_000,
+        eval_every=30_000,
+        discount=0.99,
+        gae_lambda=0.95,
+        learning_rate=3e-4,
+        normalize_rewards="return",
+    )
+
+
+def reacher() -> Config:
+    """Reach a target with a two-link arm."""
+    return _paper("Reacher-v5", 5_000_000, discount=0.985, update_every=60)
+
+
+def cheetah() -> Config:
+    """Run with a two-legged robot."""
+    return _paper("HalfCheetah-v5", 10_000_000, discount=0.99)
+
+
+def walker() -> Config:
+    """Walk with a two-legged robot."""
+    return _paper("Walker2d-v5", 10_000_000)
+
+
+def hopper() -> Config:
+    """Hop with a one-legged robot."""
+    return _paper("Hopper-v5", 10_000_000, update_every=60)
+
+
+def ant() -> Config:
+    """Walk with a four-legged robot."""
+    return _paper("Ant-v5", 20_000_000)
+
+
+def humanoid() -> Config:
+    """Walk with a humanoid robot."""
+    return _paper("Humanoid-v5", 50_000_000, update_every=60)
+
+
+def swimmer() -> Config:
+    """Swim with a three-link robot."""
+    return _paper("Swimmer-v5", 10_000_000)
+
+
+# The clipped objective, tuned for sample efficiency.
+
+
+def _clip(
+    id: str, steps: int = 1_000_000, *, num_agents: int = 16, **algorithm: Any
+) -> Config:
+    """Clipped objective on short unrolls of one environment."""
+    from agents.algorithms import ppo
+
+    steps_per_update = num_agents * 128
+    settings = {
+        "memory": "unrolls",
+        "unroll_length": 128,
+        "discount": 0.99,
+        "gae_lambda": 0.95,
+        "normalize_rewards": "return",
+        "objective": "clip",
+        "epochs": 10,
+        "minibatch_size": 64,
+        "learning_rate": {"type": "linear", "from": 3e-4, "to": 0, "over": steps},
+        "value_learning_rate": None,
+        "adam_epsilon": 1e-5,
+        "clip_norm": 0.5,
+        "network": "small",
+    }
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=num_agents),
+        train=Train(steps=steps, eval_every=max(24 * steps_per_update, steps // 20)),
+        algorithm=sections.build(ppo.Config, {**settings, **algorithm}),
+    )
+
+
+def cheetah_clip() -> Config:
+    """Run with a two-legged robot, in a million steps."""
+    return _clip("HalfCheetah-v5")
+
+
+def walker_clip() -> Config:
+    """Walk with a two-legged robot, in a million steps."""
+    return _clip("Walker2d-v5")
+
+
+def hopper_clip() -> Config:
+    """Hop with a one-legged robot, in a million steps."""
+    return _clip("Hopper-v5")
+
+
+def ant_clip() -> Config:
+    """Walk with a four-legged robot, in a million steps."""
+    return _clip("Ant-v5")
+
+
+def humanoid_clip() -> Config:
+    """Walk with a humanoid robot, in a million steps."""
+    return _clip("Humanoid-v5")
+
+
+def swimmer_clip() -> Config:
+    """Swim with a three-link robot, in a million steps."""
+    return _clip("Swimmer-v5", discount=0.9999)
+
+
+def reacher_clip() -> Config:
+    """Reach a target with a two-link arm, in a million steps."""
+    return _clip("Reacher-v5")
+
+
+def pendulum_clip() -> Config:
+    """Swing a pendulum up and balance it, in few steps."""
+    return _clip("Pendulum-v1", 200_000, discount=0.9, learning_rate=1e-3)
+
+
+def cartpole_clip() -> Config:
+    """Balance a pole on a cart, in few steps."""
+    return _clip("CartPole-v1", 100_000, minibatch_size=256)
+
+
+def cartpole_compiled() -> Config:
+    """Balance a pole in one XLA program with the algorithm."""
+    config = _clip("CartPole-v1", 500_000, num_agents=4, minibatch_size=128, epochs=4)
+    return _on_backend(config, "compiled")
+
+
+def pendulum_compiled() -> Config:
+    """Swing a pendulum up in one XLA program with the algorithm."""
+    config = _clip(
+        "Pendulum-v1",
+        2_000_000,
+        num_agents=64,
+        minibatch_size=512,
+        discount=0.95,
+        learning_rate=1e-3,
+    )
+    return _on_backend(config, "compiled")
+
+
+# Other policy gradients.
+
+
+def _trust(id: str, steps: int = 1_000_000) -> Config:
+    """Trust region on unrolls of one environment."""
+    from agents.algorithms import trpo
+
+    algorithm = {"unroll_length": 64, "network": "small"}
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=32),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=sections.build(trpo.Config, algorithm),
+    )
+
+
+def cartpole_trpo() -> Config:
+    """Balance a pole within a trust region."""
+    return _trust("CartPole-v1", 100_000)
+
+
+def cheetah_trpo() -> Config:
+    """Run with a two-legged robot within a trust region."""
+    return _trust("HalfCheetah-v5")
+
+
+def hopper_trpo() -> Config:
+    """Hop with a one-legged robot within a trust region."""
+    return _trust("Hopper-v5")
+
+
+def walker_trpo() -> Config:
+    """Walk with a two-legged robot within a trust region."""
+    return _trust("Walker2d-v5")
+
+
+def cartpole_vpg() -> Config:
+    """Balance a pole by the vanilla policy gradient."""
+    from agents.algorithms import vpg
+
+    return Config(
+        name="",
+        environment=Environment(id="CartPole-v1", num_agents=16),
+        train=Train(steps=200_000, eval_every=20_000),
+        algorithm=sections.build(vpg.Config, {"network": "small"}),
+    )
+
+
+def cartpole_a2c() -> Config:
+    """Balance a pole by an advantage actor-critic."""
+    return _actor_critic("CartPole-v1", 300_000)
+
+
+def cheetah_a2c() -> Config:
+    """Run with a two-legged robot by an advantage actor-critic."""
+    return _actor_critic("HalfCheetah-v5", 1_000_000, entropy_coef=0.0)
+
+
+def _actor_critic(id: str, steps: int, **algorithm: Any) -> Config:
+    """Short unrolls of many agents in one environment."""
+    from agents.algorithms import a2c
+
+    settings = {"network": "small", **algorithm}
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=16),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=sections.build(a2c.Config, settings),
+    )
+
+
+def cartpole_impala() -> Config:
+    """Balance a pole by an actor-critic that learns from delayed data.
+
+    The run has one phase: after a reset all episodes have equal lengths, so that small
+    batches show equal times of all of them, and good policies are lost again.
+    """
+    rate = {"type": "linear", "from": 2e-3, "to": 0, "over": 100_000}
+    config = _late(
+        "CartPole-v1",
+        50_000,
+        num_agents=8,
+        learning_rate=rate,
+        unroll_length=10,
+        entropy_coef=0.001,
+    )
+    return dataclasses.replace(config, train=Train(steps=50_000, eval_every=50_000))
+
+
+def cheetah_impala() -> Config:
+    """Run with a two-legged robot by an actor-critic that learns from delayed data."""
+    rate = {"type": "linear", "from": 7e-4, "to": 0, "over": 1_000_000}
+    return _late("HalfCheetah-v5", 1_000_000, learning_rate=rate)
+
+
+def memory_impala() -> Config:
+    """Choose at the end of an episode the cue of its beginning."""
+    return _late(
+        "agents.environments.functional:Recall",
+        200_000,
+        num_agents=32,
+        entropy_coef=0.01,
+        network={"layers": [{"type": "lstm", "units": 32}]},
+    )
+
+
+def memory_impala_forward() -> Config:
+    """Choose the cue without a memory, which does not suffice; for comparison."""
+    config = memory_impala()
+    algorithm = dataclasses.replace(
+        config.algorithm, network=type(config.algorithm.network).preset("small")
+    )
+    return dataclasses.replace(config, algorithm=algorithm)
+
+
+def _late(
+    id: str,
+    steps: int,
+    *,
+    num_agents: int = 16,
+    learning_rate: dict | None = None,
+    **algorithm: Any,
+) -> Config:
+    """Actor-critic on unrolls that wait in a queue before training."""
+    from agents.algorithms import impala
+
+    rate = {"type": "linear", "from": 2e-3, "to": 0, "over": steps}
+    settings = {
+        "normalize_rewards": "return",
+        "reward_clip": 10.0,
+        "reduction": "mean",
+        "entropy_coef": 0.0,
+        "optimizer": {
+            "type": "adam",
+            "learning_rate": learning_rate or rate,
+            "epsilon": 1e-5,
+            "clip_norm": 0.5,
+        },
+        "network": "small",
+        **algorithm,
+    }
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=num_agents),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=sections.build(impala.Config, settings),
+    )
+
+
+def cartpole_evolutionary() -> Config:
+    """Balance a pole by a policy that moves without derivatives."""
+    return _clip(
+        "CartPole-v1",
+        200_000,
+        optimizer={
+            "type": "multi_step",
+            "num_steps": 20,
+            "optimizer": {
+                "type": "evolutionary",
+                "learning_rate": 0.01,
+                "num_samples": 32,
+                "std": 0.05,
+            },
+        },
+        minibatch_size=256,
+    )
+
+
+# Replay.
+
+
+def _replay(
+    kind: str, id: str, steps: int, *, num_agents: int = 4, **algorithm: Any
+) -> Config:
+    """Off-policy algorithm on few environments, which need no processes."""
+    cls = experiment.algorithm_config(kind)
+    return Config(
+        name="",
+        environment=Environment(id=id, num_agents=num_agents, backend="serial"),
+        train=Train(steps=steps, eval_every=steps // 20),
+        algorithm=sections.build(cls, algorithm),
+    )
+
+
+def cartpole_dqn() -> Config:
+    """Balance a pole by deep Q-learning."""
+    return _replay(
+        "dqn",
+        "CartPole-v1",
+        50_000,
+        batch_size=128,
+        n_step=3,
+        replay_ratio=0.5,
+        epsilon={"type": "linear", "from": 1.0, "to": 0.04, "over": 8_000},
+        target_period=100,
+        network={"layers": [256, 256]},
+        optimizer={
+            "type": "adam",
+            "learning_rate": {"type": "linear", "from": 1e-3, "to": 0, "over": 50_000},
+        },
+    )
+
+
+def cartpole_apex() -> Config:
+    """Balance a pole by Q-learning of agents that explore to different degrees."""
+    config = _replay(
+        "apex",
+        "CartPole-v1",
+        150_000,
+        num_agents=16,
+        capacity=50_000,
+        batch_size=128,
+        start_size=2_000,
+        replay_ratio=0.125,
+        target_period=100,
+        optimizer={"type": "adam", "learning_rate": 5e-4, "clip_norm": 10.0},
+    )
+    train = Train(steps=150_000, eval_every=15_000)
+    return _on_backend(dataclasses.replace(config, train=train), "serial")
+
+
+def lunarlander_dqn() -> Config:
+    """Land on the moon by deep Q-learning; needs the extra [box2d]."""
+    return _replay(
+        "dqn",
+        "LunarLander-v3",
+        300_000,
+        capacity=100_000,
+        batch_size=128,
+        n_step=3,
+        replay_ratio=0.5,
+        epsilon={"type": "linear", "from": 1.0, "to": 0.05, "over": 50_000},
+        target_period=250,
+        optimizer={
+            "type": "adam",
+            "learning_rate": {"type": "linear", "from": 6e-4, "to": 0, "over": 3e5},
+            "clip_norm": 10.0,
+        },
+        network={"layers": [256, 256]},
+    )
+
+
+def pendulum_sac() -> Config:
+    """Swing a pendulum up by a soft actor-critic."""
+    return _replay(
+        "sac",
+        "Pendulum-v1",
+        20_000,
+        capacity=20_000,
+        start_size=500,
+        learning_rate=1e-3,
+    )
+
+
+def pendulum_td3() -> Config:
+    """Swing a pendulum up by a deterministic policy gradient."""
+    return _replay("td3", "Pendulum-v1", 20_000, capacity=20_000, start_size=500)
+
+
+def cheetah_sac() -> Config:
+    """Run with a two-legged robot by a soft actor-critic."""
+    return _replay("sac", "HalfCheetah-v5", 1_000_000)
+
+
+def hopper_sac() -> Config:
+    """Hop with a one-legged robot by a soft actor-critic."""
+    return _replay("sac", "Hopper-v5", 1_000_000)
+
+
+def walker_sac() -> Config:
+    """Walk with a two-legged robot by a soft actor-critic."""
+    return _replay("sac", "Walker2d-v5", 1_000_000)
+
+
+def ant_sac() -> Config:
+    """Walk with a four-legged robot by a soft actor-critic."""
+    return _replay("sac", "Ant-v5", 1_000_000)
+
+
+# Images.
+
+
+def atari_pong() -> Config:
+    """Play Pong from pixels."""
+    return _atari("ALE/Pong-v5")
+
+
+def atari_breakout() -> Config:
+    """Play Breakout from pixels."""
+    return _atari("ALE/Breakout-v5")
+
+
+def atari_pong_dqn() -> Config:
+    """Play Pong from pixels by deep Q-learning."""
+    return _atari_replay(
+        "ALE/Pong-v5", batch_size=32, target_period=1_000, n_step=3, dueling=True
+    )
+
+
+def atari_pong_apex() -> Config:
+    """Play Pong from pixels by agents that explore to different degrees.
+
+    The network is the smaller one of Mnih et al. (2013).
+    """
+    config = _atari_replay(
+        "ALE/Pong-v5",
+        "apex",
+        batch_size=32,
+        target_period=1_000,
+        epsilon=0.4,
+        optimizer={"type": "adam", "learning_rate": 1e-4, "clip_norm": 40.0},
+        network={"convolutions": [[16, 8, 4], [32, 4, 2]], "layers": [256]},
+    )
+    environment = dataclasses.replace(config.environment, num_agents=16)
+    return dataclasses.replace(config, environment=environment)
+
+
+def atari_pong_rainbow() -> Config:
+    """Play Pong from pixels by all improvements of deep Q-learning.
+
+    Only the last layer has noise and separate streams of values and advantages.
+    """
+    return _atari_replay(
+        "ALE/Pong-v5",
+        batch_size=32,
+        target_period=2_000,
+        n_step=3,
+        dueling=True,
+        noisy_std=0.5,
+        atoms=51,
+        prioritized=True,
+        priority_alpha=0.5,
+        priority_beta={"type": "linear", "from": 0.4, "to": 1.0, "over": 2e6},
+        optimizer={"type": "adam", "learning_rate": 1e-4, "epsilon": 1.5e-4},
+    )
+
+
+def atari_pong_impala() -> Config:
+    """Play Pong from pixels by an actor-critic that learns from delayed data.
+
+    The network is the shallow one of Espeholt et al. (2018), `residual` the deep one.
+    """
+    from agents.algorithms import impala
+
+    config = _atari("ALE/Pong-v5")
+    steps = config.train.steps
+    settings = {
+        "optimizer": {
+            "type": "rmsprop",
+            "learning_rate": {"type": "linear", "from": 6e-4, "to": 0, "over": steps},
+            "rho": 0.99,
+            "epsilon": 0.01,
+            "clip_norm": 40.0,
+        },
+        "jit": False,
+        "network": "convolutional",
+    }
+    environment = dataclasses.replace(config.environment, num_agents=32)
+    return dataclasses.replace(
+        config,
+        environment=environment,
+        algorithm=sections.build(impala.Config, settings),
+    )
+
+
+def cartpole_masked() -> Config:
+    """Balance a pole without observing velocities, which requires a memory."""
+    return _clip(
+        "agents.environments.masked:cartpole",
+        200_000,
+        minibatch_size=512,
+        network="gru",
+    )
+
+
+def cartpole_masked_forward() -> Config:
+    """Balance a pole without velocities and memory, which fails; for comparison."""
+    config = cartpole_masked()
+    algorithm = dataclasses.replace(
+        config.algorithm, network=type(config.algorithm.network).preset("small")
+    )
+    return dataclasses.replace(config, algorithm=algorithm)
+
+
+def _on_backend(config: Config, backend: str) -> Config:
+    environment = dataclasses.replace(config.environment, backend=backend)
+    return dataclasses.replace(config, environment=environment)
+
+
+def _atari(id: str) -> Config:
+    """Clipped objective on images; sticky actions as in Machado et al. (2018).
+
+    Other settings are by Huang et al. (2022), "The 37 Implementation Details of PPO".
+    """
+    steps = 10_000_000
+    config = _clip(
+        id,
+        steps,
+        epochs=4,
+        minibatch_size=256,
+        learning_rate={"type": "linear", "from": 2.5e-4, "to": 0, "over": steps},
+        clip=0.1,
+        entropy_coef=0.01,
+        normalize_rewards="clip",
+        reward_clip=1.0,
+        network="nature",
+        jit=False,
+    )
+    environment = Environment(
+        id=id,
+        num_agents=8,
+        max_length=27_000,
+        kwargs={
+            "frameskip": 4,
+            "stack_num": 4,
+            "img_height": 84,
+            "img_width": 84,
+            "grayscale": True,
+            "maxpool": True,
+            "noop_max": 0,
+            "repeat_action_probability": 0.25,
+            "full_action_space": False,
+            "use_fire_reset": False,
+            "episodic_life": False,
+            "reward_clipping": False,
+        },
+    )
+    train = Train(steps=steps, eval_every=256_000, eval_episodes=8)
+    return dataclasses.replace(config, environment=environment, train=train)
+
+
+def _atari_replay(id: str, kind: str = "dqn", **algorithm: Any) -> Config:
+    """Q-learning on images, in the environments of the other algorithms."""
+    environment = _atari(id).environment
+    settings = {
+        "capacity": 200_000,
+        "start_size": 20_000,
+        "threads": "within",
+        "replay_ratio": 0.25,
+        "stack": 4,
+        "reward_clip": 1.0,
+        "optimizer": {"type": "adam", "learning_rate": 1e-4},
+        "jit": False,
+        "network": {
+            "convolutions": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+            "layers": [512],
+        },
+        **algorithm,
+    }
+    if "noisy_std" not in settings:  # Which explores, too.
+        falling = {"type": "linear", "from": 1.0, "to": 0.01, "over": 200_000}
+        settings.setdefault("epsilon", falling)
+    config = _replay(kind, id, 2_000_000, **settings)
+    train = Train(steps=2_000_000, eval_every=100_000, eval_episodes=8)
+    return dataclasses.replace(config, environment=environment, train=train)
+
+
+def debug() -> Config:
+    """Execute every line in seconds, without learning."""
+    config = _clip("CartPole-v1", 512, unroll_length=32, epochs=2, network="small")
+    return dataclasses.replace(
+        config,
+        environment=Environment(id="CartPole-v1", num_agents=4, max_length=40),
+        train=Train(steps=512, eval_every=256, eval_episodes=4),
+    )
+
+
+def _named(function) -> Any:
+    """Set the name of a function's config to that of the function."""
+
+    @functools.wraps(function)
+    def named():
+        return dataclasses.replace(function(), name=function.__name__)
+
+    return named
+
+
+EXPERIMENTS = {
+    function.__name__: _named(function)
+    for function in (
+        pendulum,
+        cartpole,
+        reacher,
+        cheetah,
+        walker,
+        hopper,
+        ant,
+        humanoid,
+        swimmer,
+        pendulum_clip,
+        cartpole_clip,
+        reacher_clip,
+        cheetah_clip,
+        walker_clip,
+        hopper_clip,
+        ant_clip,
+        humanoid_clip,
+        swimmer_clip,
+        cartpole_trpo,
+        cheetah_trpo,
+        hopper_trpo,
+        walker_trpo,
+        cartpole_vpg,
+        cartpole_a2c,
+        cheetah_a2c,
+        cartpole_impala,
+        cheetah_impala,
+        memory_impala,
+        memory_impala_forward,
+        cartpole_evolutionary,
+        cartpole_dqn,
+        cartpole_apex,
+        lunarlander_dqn,
+        pendulum_sac,
+        pendulum_td3,
+        cheetah_sac,
+        hopper_sac,
+        walker_sac,
+        ant_sac,
+        cartpole_compiled,
+        pendulum_compiled,
+        atari_pong,
+        atari_breakout,
+        atari_pong_dqn,
+        atari_pong_apex,
+        atari_pong_rainbow,
+        atari_pong_impala,
+        cartpole_masked,
+        cartpole_masked_forward,
+        debug,
+    )
+}
+"""Functions that create a config, by name."""

@@ -1,0 +1,244 @@
+"""Policies as functions of named tensors, and exported files."""
+
+import logging
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from agents.experiments import runs
+from agents.tools import files, spaces
+
+FORMATS = ("saved_model", "onnx", "litert")
+
+
+class Policy:
+    """Policy of an algorithm as functions of named tensors.
+
+    Inputs are the parts of observations, `[B, ...]`, and the state of episodes; outputs
+    are the parts of actions, in the form for the environment, and the next state.
+    Preprocessing and normalization are included.
+    """
+
+    def __init__(
+        self,
+        algorithm: Any,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+    ) -> None:
+        """Wrap the functions `decide` and `initial_state` of an algorithm."""
+        import tensorflow as tf
+
+        self._algorithm = algorithm
+        self._observation = spaces.spec(observation_space)
+        self._action = spaces.spec(action_space)
+        self._spaces = {"observation": observation_space, "action": action_space}
+        state = algorithm.initial_state(1)
+        self._state = tf.nest.map_structure(
+            lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), state
+        )
+        names = _names("observation", self._observation)
+        self.inputs = {
+            name: tf.TensorSpec([None, *spec.shape], spec.dtype, name)
+            for name, spec in zip(names, spaces.flatten(self._observation), strict=True)
+        }
+        for index, spec in enumerate(tf.nest.flatten(self._state)):
+            name = f"state_{index}"
+            self.inputs[name] = tf.TensorSpec(spec.shape, spec.dtype, name)
+
+    def act(self, generator: Any = None, **inputs: Any) -> dict[str, Any]:
+        """Return actions, sampled if a generator is given, and the next state."""
+        import tensorflow as tf
+
+        names = _names("observation", self._observation)
+        leaves = [inputs[name] for name in names]
+        state = [x for name, x in inputs.items() if name.startswith("state_")]
+        observation = spaces.unflatten(self._observation, leaves)
+        state = tf.nest.pack_sequence_as(self._state, state)
+        action, state = self._algorithm.decide(observation, state, generator)
+        outputs = dict(
+            zip(_names("action", self._action), spaces.flatten(action), strict=True)
+        )
+        following = enumerate(tf.nest.flatten(state))
+        return {**outputs, **{f"next_state_{index}": x for index, x in following}}
+
+    def write(self, directory: str | pathlib.Path, kind: str, facts: dict) -> None:
+        """Write the policy in one of `FORMATS`, and `card.md` with some facts.
+
+        Raises:
+          RunError: if the directory is not empty, a package is missing, or the format
+            cannot express the policy.
+          WriteError: if it cannot be written; then the directory is empty.
+        """
+        import tensorflow as tf
+
+        directory = pathlib.Path(directory)
+        if directory.is_dir() and any(directory.iterdir()):
+            raise runs.RunError(f"{directory} is not empty; give a new directory.")
+        runs.make_writable(directory)
+        writers = {
+            "saved_model": self._write_saved_model,
+            "onnx": self._write_onnx,
+            "litert": self._write_litert,
+        }
+        try:
+            file = writers[kind](directory)
+            (directory / "card.md").write_text(self._card(file, kind, facts))
+        except BaseException as error:
+            written = sum(x.stat().st_size for x in directory.rglob("*"))
+            for path in directory.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if isinstance(error, OSError | tf.errors.OpError):
+                needs = f"more than {files.size(written)}"
+                raise files.write_error(directory, error, needs) from error
+            raise
+
+    def _function(self) -> Any:
+        """Create a graph function of best actions, for any batch size."""
+        import tensorflow as tf
+
+        def act(*values):
+            return self.act(**dict(zip(self.inputs, values, strict=True)))
+
+        return tf.function(act, list(self.inputs.values()), autograph=False)
+
+    def _write_saved_model(self, directory: pathlib.Path) -> str:
+        import tensorflow as tf
+
+        module = tf.Module()
+        module.act = self._function()
+        functions = {"serving_default": module.act}
+        if self._algorithm.stochastic:
+            seed = tf.TensorSpec([2], tf.int32, "seed")
+
+            def sample(seed, *values):
+                inputs = dict(zip(self.inputs, values, strict=True))
+                return self.act(Stateless(seed), **inputs)
+
+            signature = [seed, *self.inputs.values()]
+            module.sample = tf.function(sample, signature, autograph=False)
+            functions["sample"] = module.sample
+        if tf.nest.flatten(self._state):
+
+            def begin(batch_size):
+                state = tf.nest.flatten(self._algorithm.initial_state(batch_size))
+                return {f"state_{index}": x for index, x in enumerate(state)}
+
+            signature = [tf.TensorSpec([], tf.int32, "batch_size")]
+            module.begin = tf.function(begin, signature, autograph=False)
+            functions["initial_state"] = module.begin
+        concrete = {k: f.get_concrete_function() for k, f in functions.items()}
+        module.kept = [x for f in concrete.values() for x in f.graph.variables]
+        tf.saved_model.save(module, str(directory), concrete)
+        return "this directory"
+
+    def _write_onnx(self, directory: pathlib.Path) -> str:
+        try:
+            import onnx
+            import tf2onnx
+        except ImportError as error:
+            raise runs.RunError(
+                "format onnx needs tf2onnx; install it by pip install 'agents[onnx]'."
+            ) from error
+        logging.getLogger("tf2onnx").setLevel("CRITICAL")  # Errors are raised.
+        path = directory / "policy.onnx"
+
+        def convert():
+            signature = list(self.inputs.values())
+            model, _ = tf2onnx.convert.from_function(self._function(), signature)
+            onnx.checker.check_model(model)  # Unknown operations are still there.
+            return model
+
+        onnx.save(_converted("onnx", convert), str(path))
+        return path.name
+
+    def _write_litert(self, directory: pathlib.Path) -> str:
+        import tensorflow as tf
+
+        with tempfile.TemporaryDirectory() as folder:
+            self._write_saved_model(pathlib.Path(folder))
+            converter = tf.lite.TFLiteConverter.from_saved_model(
+                folder, signature_keys=["serving_default"]
+            )
+            content = _converted("litert", converter.convert)
+        (directory / "policy.tflite").write_bytes(content)
+        return "policy.tflite"
+
+    def _card(self, file: str, kind: str, facts: dict) -> str:
+        """Describe the policy and its use."""
+        import tensorflow as tf
+
+        lines = ["# Policy", "", f"Format {kind}, in {file}.", ""]
+        lines += [f"- {name}: {value}" for name, value in facts.items()]
+        lines += [f"- {name} space: {space}" for name, space in self._spaces.items()]
+        lines += ["", "Inputs, of any batch size B:", ""]
+        for name, spec in self.inputs.items():
+            shape = ", ".join(["B", *map(str, spec.shape[1:])])
+            lines.append(f"- `{name}`: {spec.dtype.name} [{shape}]")
+        count = len(tf.nest.flatten(self._state))
+        lines += ["", "Outputs: " + ", ".join(f"`{x}`" for x in self._outputs(count))]
+        lines += ["", "Actions are those that the environment takes."]
+        if count:
+            lines += [
+                "",
+                "The policy remembers: give every output `next_state_` to the next call as "
+                "`state_`; an episode begins with the values that signature `initial_state` gives, "
+                "which are all zero.",
+            ]
+        if kind == "saved_model":
+            lines += ["", "Signature `serving_default` chooses the best actions."]
+            if self._algorithm.stochastic:
+                lines += [
+                    "Signature `sample` draws them, by an input `seed`, int32 [2]."
+                ]
+        return "\n".join([*lines, ""])
+
+    def _outputs(self, states: int) -> list[str]:
+        return [
+            *_names("action", self._action),
+            *(f"next_state_{x}" for x in range(states)),
+        ]
+
+
+class Stateless:
+    """Replacement of a `tf.random.Generator` that draws from a seed, int32 `[2]`."""
+
+    def __init__(self, seed: Any) -> None:
+        self._seed, self._count = seed, 0
+
+    def _next(self) -> Any:
+        self._count += 1
+        return self._seed + [0, self._count * 1000003]
+
+    def normal(self, shape: Any) -> Any:
+        """Draw standard normal numbers, float32."""
+        import tensorflow as tf
+
+        return tf.random.stateless_normal(shape, self._next())
+
+    def uniform(self, shape: Any, minval: Any = 0, maxval: Any = 1, dtype: Any = None):
+        """Draw uniform numbers in [minval, maxval)."""
+        import tensorflow as tf
+
+        dtype = dtype or tf.float32
+        return tf.random.stateless_uniform(shape, self._next(), minval, maxval, dtype)
+
+
+def _names(prefix: str, structure: Any) -> list[str]:
+    """Name the leaves as arguments of functions, `observation_camera_left`."""
+    paths = spaces.paths(structure)
+    return [f"{prefix}_{x}".replace("/", "_") if x else prefix for x in paths]
+
+
+def _converted(kind: str, convert: Callable[[], Any]) -> Any:
+    """Call a converter; raise RunError if the format lacks an operation."""
+    try:
+        return convert()
+    except Exception as error:  # Converters raise all kinds of errors.
+        text = str(error).strip().split("\n")[0]
+        raise runs.RunError(
+            f"format {kind} cannot express this policy: {text}; use saved_model."
+        ) from error

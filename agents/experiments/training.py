@@ -1,0 +1,238 @@
+"""Training of a config: run directory, processes and reports."""
+
+import contextlib
+import dataclasses
+import functools
+import importlib.metadata
+import pathlib
+import platform
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agents.environments import make
+from agents.experiments import config as experiment
+from agents.experiments import display, runs
+from agents.tools import batch_env, config_files, errors, files, sections
+
+
+def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
+    """Create a run directory, or check that it has an equal config.
+
+    Only `train.steps` may grow: the past of a run does not depend on it, except for a
+    last phase shorter than `train.eval_every`, which stays that short.
+    """
+    path = logdir / "config.yaml"
+    if not path.exists():
+        logdir.mkdir(parents=True, exist_ok=True)
+        files.write(logdir / "versions.txt", versions())
+        config_files.dump(sections.to_dict(config), path)
+        return
+    old = runs.read_config(logdir)
+    anywhere = dataclasses.replace(config, devices=experiment.Devices())
+    changes = config_files.differences(
+        sections.to_dict(old), sections.to_dict(anywhere)
+    )
+    longer = config.train.steps > old.train.steps and len(changes) == 1
+    if changes and not longer:
+        raise runs.RunError(
+            f"{logdir} was started with another config: {'; '.join(changes)}; "
+            "use another --timestamp, or change its config.yaml."
+        )
+    if longer:
+        config_files.dump(sections.to_dict(config), path)
+
+
+def versions() -> str:
+    """List the versions of packages that results depend on."""
+    packages = ("agents", "tensorflow", "keras", "numpy", "gymnasium", "mujoco")
+    lines = [f"python {platform.python_version()}", f"platform {platform.platform()}"]
+    for package in packages:
+        try:
+            lines.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            lines.append(f"{package} not installed")
+    return "\n".join(lines) + "\n"
+
+
+class Training:
+    """Run with its environments, algorithm, loop and output files."""
+
+    def __init__(
+        self,
+        logdir: pathlib.Path,
+        config: experiment.Config,
+        description: Any,
+        view: display.Display,
+        sizes: list[int] | None = None,
+        num_shards: int = 0,
+    ) -> None:
+        """Restore the newest checkpoint, if any, and start the environments.
+
+        With sizes, workers on Ray act, each for one of these numbers of rows; with
+        shards, this number of processes stores the replay memory.
+        """
+        from agents.tools import checkpoint
+
+        self._logdir, self._config, self._view = logdir, config, view
+        learning = config
+        if num_shards:
+            learning = config.without_memory(config.environment.num_agents)
+        algorithm = runs.algorithm(learning, description)
+        checkpoints = checkpoint.Checkpoints(
+            logdir / "checkpoints", config.train.keep_checkpoints
+        )
+        state = {"step": 0, "phase": 0, "metrics": 0, "timing": 0, "seconds": 0.0}
+        if checkpoints.names():
+            keys, state = state.keys(), runs.restore(logdir, algorithm)
+            if keys - state.keys():
+                raise runs.RunError(f"{checkpoints.directory} is not that of a run.")
+            view.resumed(state["step"])
+        with contextlib.ExitStack() as stack:
+            self._files = stack.enter_context(contextlib.ExitStack())
+            self._processes = stack.enter_context(contextlib.ExitStack())
+            self._open_files(state)
+            self._batch_env = runs.environments(config)
+            self._processes.callback(self._batch_env.close)
+            self._say_where(description)
+            loop_ = self._loop_class(description, sizes, num_shards)
+            arguments = self._schedule(), config.seed, checkpoints, self._offsets
+            self._loop = loop_(self._batch_env, algorithm, *arguments)
+            if sizes:
+                self._processes.callback(self._loop.close)
+            stack.pop_all()
+        self._loop.step, self._loop.phase = state["step"], state["phase"]
+        self._before = state["seconds"]
+        self._start = time.perf_counter()
+
+    def _open_files(self, state: dict) -> None:
+        """Continue the report files from the offsets of the saved state."""
+        from agents.experiments import writers
+
+        def close_later(writer):
+            self._files.callback(writer.close)
+            return writer
+
+        self._metrics, self._timing = (
+            close_later(writers.JsonLines(self._logdir / f"{x}.jsonl", state[x]))
+            for x in ("metrics", "timing")
+        )
+        self._scalars = [close_later(writers.TensorBoard(self._logdir))]
+        if project := self._config.train.wandb:
+            wandb = writers.WeightsAndBiases(self._logdir, project)
+            self._scalars.append(close_later(wandb))
+
+    def _say_where(self, description: Any) -> None:
+        """Show where environments run; warn if phases are shorter than episodes."""
+        environment, train = self._config.environment, self._config.train
+        backend = make.choose(environment)
+        halves = ", in halves" if self._batch_env.parts == 2 else ""
+        self._view.note(f"{environment.num_agents} environments by {backend}{halves}")
+        length = min(train.eval_every, train.steps) // environment.num_agents
+        if train.eval_episodes and length < description.max_length:
+            self._view.note(
+                f"Every phase of training begins new episodes, of which {length} steps "
+                f"are seen, not {description.max_length}: raise train.eval_every."
+            )
+
+    def _loop_class(
+        self, description: Any, sizes: list[int] | None, num_shards: int
+    ) -> Callable:
+        """Return the loop of a local run, or of one with workers on Ray."""
+        from agents.tools import loop
+
+        if not sizes:
+            return loop.Loop
+        from agents.distributed import executor, phases
+
+        self._view.note(f"{len(sizes)} workers on Ray")
+        return functools.partial(
+            *(executor.RayLoop, self._config, description, sizes),
+            options=phases.Options(shards=num_shards),
+        )
+
+    def _schedule(self) -> Any:
+        """Return the phases of the run."""
+        from agents.tools import loop
+
+        train = self._config.train
+        return loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
+
+    def __enter__(self) -> "Training":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.end_processes()
+        self._files.close()
+
+    def end_processes(self) -> None:
+        """End all acting processes; training is impossible afterwards."""
+        self._processes.close()
+
+    @property
+    def stopping(self) -> bool:
+        """Return whether `run` ends with the phase; may be set while it runs."""
+        return self._loop.stopping
+
+    @stopping.setter
+    def stopping(self, value: bool) -> None:
+        self._loop.stopping = value
+
+    def run(self) -> None:
+        """Train to the end, or to the end of a phase if `stopping`.
+
+        Raises:
+          Failure: if numbers are not finite, or a file cannot be written.
+        """
+        import tensorflow as tf
+
+        try:
+            for report in self._loop.run():
+                self._view.progress(report)
+                if report.finished:
+                    self._write(report)
+        except (
+            tf.errors.InvalidArgumentError,
+            batch_env.EnvDataError,
+            files.WriteError,
+        ) as error:
+            if isinstance(error, files.WriteError):
+                self._view.stopped("The last checkpoint is as it was.")
+            step, reason = self._loop.step, _reason(error)
+            raise errors.Failure(f"stopped at step {step:,}: {reason}") from error
+
+    def _write(self, report: Any) -> None:
+        """Store the result of a phase."""
+        row = {"phase": report.phase, "step": report.step, **report.metrics}
+        self._metrics.write(row)
+        rate = report.env_steps / report.seconds
+        timing = {
+            "phase": report.phase,
+            "step": report.step,
+            "seconds": round(self._seconds(), 3),
+            "env_steps_per_second": round(rate, 1),
+            **report.timing,
+        }
+        self._timing.write(timing)
+        scalars = {k: v for k, v in report.metrics.items() if v is not None}
+        for writer in self._scalars:
+            speeds = {"env_steps_per_second": rate, **report.timing}
+            writer.write(report.phase, report.step, {**scalars, **speeds})
+
+    def _seconds(self) -> float:
+        return self._before + time.perf_counter() - self._start
+
+    def _offsets(self) -> dict:
+        """Return the entries of a checkpoint about the files."""
+        return {
+            "metrics": self._metrics.offset(),
+            "timing": self._timing.offset(),
+            "seconds": self._seconds(),
+        }
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of an error without TensorFlow's additions."""
+    line = str(error).partition("\n\t [[")[0].strip().split("\n")[-1]
+    return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)

@@ -1,0 +1,45 @@
+"""Training mode of layers: dropout, batch statistics, regularization."""
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def training() -> Iterator[None]:
+    """Enable training mode: dropout, and updates of batch statistics."""
+    token = _training.set(True)
+    try:
+        yield
+    finally:
+        _training.reset(token)
+
+
+def in_training() -> bool:
+    """Return whether layers are applied in training mode."""
+    return _training.get()
+
+
+_training: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "_training", default=False
+)
+
+
+def learning(loss: Callable, network: keras.layers.Layer) -> Callable:
+    """Wrap a loss to run in training mode and to add regularization penalties.
+
+    Args:
+      loss: Function that returns a loss and metrics.
+      network: Layer that may contain regularized layers.
+    """
+
+    def penalized(*args: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        with training():
+            value, metrics = loss(*args)
+        return value + sum(network.losses), metrics
+
+    return penalized

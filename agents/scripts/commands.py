@@ -1,0 +1,186 @@
+"""Shared parts of commands: error reports, parsers, and the start of TensorFlow."""
+
+import argparse
+import contextlib
+import functools
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agents.experiments import config as experiment
+from agents.tools import bounds, errors, files
+
+
+def reporting(main: Callable) -> Callable:
+    """Turn expected errors of a command into one line on stderr and an exit code.
+
+    Mistakes of the user give 2, failures of the run 1, and Ctrl-C 130. The traceback of
+    the user's own code follows if that has failed.
+    """
+
+    @functools.wraps(main)
+    def wrapper(argv=None) -> int:
+        try:
+            return main(argv)
+        except errors.Mistake as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except errors.Failure as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except OSError as error:
+            full = error.errno in files.NO_ROOM
+            if error.filename is None and not full:  # No file of the user.
+                raise
+            text = f"cannot use {str(error.filename)!r}: {error.strerror}."
+            print(f"error: {errors.line(text)}", file=sys.stderr)
+            return 1 if full else 2
+        except KeyboardInterrupt:
+            return 130
+
+    return wrapper
+
+
+class Parser(argparse.ArgumentParser):
+    """Command line whose mistakes become one line, with exit code 2."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        """Create the command line of `agents NAME`; options are those of argparse."""
+        super().__init__(prog=f"agents {name}", **options)
+
+    def parse_known_args(self, args=None, namespace=None):
+        for text in sys.argv[1:] if args is None else args:
+            if wrong := errors.control(text):
+                self.error(f"the argument {text!r} has the character {ascii(wrong)}")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> Any:
+        """Raise a Mistake."""
+        message = re.sub(r"^argument (\S+): must", r"\1 must", message)
+        raise errors.Mistake(f"{message}; see `{self.prog} --help`.")
+
+
+def integer(allowed: bounds.Bounds) -> Callable[[str], int]:
+    """Create an argument type for integers within bounds."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text[:100])
+        except ValueError:
+            demand = f"must be an integer, got {text!r}"
+        else:
+            demand = allowed.refuse(value)
+        if demand:
+            raise argparse.ArgumentTypeError(demand.rstrip("."))
+        return value
+
+    return convert
+
+
+COUNT, SEED = integer(bounds.COUNT), integer(bounds.SEED)
+"""Types of arguments."""
+
+
+def policy_parser(name: str, description: str | None) -> Parser:
+    """Create the command line of a command that uses a trained policy."""
+    parser = Parser(name, description=description)
+    parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
+    )
+    return parser
+
+
+def episodes_parser(name: str, description: str | None, num_episodes: int) -> Parser:
+    """Create the command line of a command that runs episodes of a trained policy."""
+    parser = policy_parser(name, description)
+    parser.add_argument("--num_episodes", type=COUNT, default=num_episodes, metavar="N")
+    parser.add_argument(
+        "--stochastic", action="store_true", help="sample actions from the policy"
+    )
+    parser.add_argument(
+        "--seed", type=SEED, default=0, help="of the environments and samples"
+    )
+    return parser
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--set`, for `named.load`."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="a.b=value",
+        help="override a value of the config",
+    )
+
+
+def program(name: str) -> str:
+    """Return how to call a program of this installation from the working directory."""
+    if shutil.which(name):
+        return name
+    folder = pathlib.Path(os.path.relpath(sys.prefix)) / "bin"
+    return shlex.quote(str(folder / name))
+
+
+def start_tensorflow(debug: bool = False) -> None:
+    """Import and configure TensorFlow, without its start-up messages.
+
+    Kernels are deterministic, and GPU memory is allocated on demand. For debugging,
+    functions run eagerly on one thread.
+    """
+    experiment.require_keras()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _silent_stderr():
+        import tensorflow as tf
+
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
+        tf.config.experimental.enable_op_determinism()
+        tf.config.run_functions_eagerly(debug)
+        _set_threads("one" if debug else "within")
+
+
+def use_threads(config: experiment.Config) -> None:
+    """Use the cores in the way of a config's algorithm, before any operation runs."""
+    replicated = config.devices.replicas > 1
+    threads = getattr(config.algorithm, "threads", "within")
+    _set_threads("beside" if replicated else threads)
+
+
+def _set_threads(kind: str) -> None:
+    """Choose how operations use the cores.
+
+    Threads that wait for work slow the environments down, and waking them costs more
+    than most operations. So only the necessary parallelism is used.
+
+    Args:
+      kind: `one`: one thread; `within`: one operation after another, each on all cores
+        if it is large; `beside`: as many operations at a time as there are cores, each
+        on one thread.
+    """
+    import tensorflow as tf
+
+    inside, beside = {"one": (1, 1), "within": (0, 1), "beside": (1, 0)}[kind]
+    tf.config.threading.set_intra_op_parallelism_threads(inside)
+    tf.config.threading.set_inter_op_parallelism_threads(beside)
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Suppress the output of libraries to the error stream of the process."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)

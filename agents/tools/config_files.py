@@ -1,0 +1,112 @@
+"""Configs in YAML: files, and overrides from the command line.
+
+Every mistake is a `ConfigError` of one line that says what to do.
+"""
+
+import pathlib
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from ruamel import yaml
+
+from agents.tools import config as config_
+from agents.tools import files, plain_yaml, sections
+
+ENDINGS = (".json", ".yaml", ".yml")
+"""Endings of config file names."""
+
+
+def override(values: dict, assignments: Iterable[str]) -> dict:
+    """Copy a nested mapping with assignments `a.b=value` applied; values are YAML.
+
+    Only the form is checked here; `sections.build` checks names and types.
+    """
+    values = sections.to_dict(values)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise config_.ConfigError(f"--set takes key=value, got {assignment!r}.")
+        *parents, last = path.split(".")
+        node = values
+        for parent in parents:
+            if parent not in node:
+                hint = config_.did_you_mean(parent, node)
+                raise config_.ConfigError(f"unknown config key '{path}'; {hint}")
+            if not isinstance(node[parent], dict):
+                raise config_.ConfigError(
+                    f"unknown config key '{path}'; {parent!r} is {node[parent]!r}."
+                )
+            node = node[parent]
+        node[last] = parse(text, f"--set {path}")
+    return values
+
+
+def parse(text: str, name: str) -> Any:
+    """Parse a YAML value; refuse tags that construct Python objects."""
+    try:
+        return plain_yaml.read(text)
+    except plain_yaml.PlainError as error:
+        raise config_.ConfigError(f"{name} {error}") from error
+
+
+def load(filename: str | pathlib.Path) -> Any:
+    """Read a YAML file."""
+    path = pathlib.Path(filename)
+    try:
+        if path.exists() and not path.is_file():  # Pipes and devices may never end.
+            raise config_.ConfigError(
+                f"cannot read config file {filename}: it is no regular file."
+            )
+        with path.open(encoding="utf-8") as file:
+            text = file.read(plain_yaml.LONGEST + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise config_.ConfigError(
+            f"cannot read config file {filename}: {error}"
+        ) from error
+    return parse(text, str(filename))
+
+
+def load_mapping(filename: str | pathlib.Path) -> dict:
+    """Read a YAML file that must hold a mapping of config keys."""
+    values = load(filename)
+    if not isinstance(values, dict):
+        raise config_.ConfigError(f"{filename} is not a mapping of config keys.")
+    return values
+
+
+def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
+    """Write a config as a YAML file that `load` and `sections.build` read back."""
+    writer = yaml.YAML(typ="safe", pure=True)
+    writer.default_flow_style = None
+    writer.sort_base_mapping_type_on_output = False
+    values = sections.to_dict(config)
+    if not isinstance(target, str | pathlib.Path):
+        writer.dump(values, target)
+        return
+    with files.whole(target) as partial:
+        writer.dump(values, partial)
+
+
+def differences(old: dict, new: dict, path: str = "") -> list[str]:
+    """List `a.b: old -> new` for every leaf in which two nested mappings differ."""
+    lines = []
+    for key in [*old, *(k for k in new if k not in old)]:
+        full = f"{path}.{key}" if path else str(key)
+        left, right = old.get(key), new.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            lines += differences(left, right, full)
+        elif left != right:
+            lines.append(f"{full}: {left!r} -> {right!r}")
+    return lines
+
+
+def require_name(name: str, what: str) -> None:
+    """Raise ConfigError unless a text can be part of a directory name.
+
+    This keeps files in the directory where they belong.
+    """
+    if "/" in name or name in (".", "..") or not name.isprintable():
+        raise config_.ConfigError(
+            f"{what} is {name!r}, but directories are named by it; use plain text "
+            "without '/'."
+        )

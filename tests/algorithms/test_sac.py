@@ -1,0 +1,92 @@
+"""SAC: soft targets, the temperature, and finite losses."""
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces as gs
+from replay_agents import (
+    TABLE,
+    Identity,
+    continuous,
+    make,
+    outputs,
+    steps_of_one_number,
+)
+from simulated import batch, numbers, same
+
+from agents import tools
+
+
+def test_actor_update_leaves_critics_untouched():
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make("sac", envs, critic_optimizer={"type": "sgd", "learning_rate": 0.0})
+    before = numbers(agent.critics.trainable_variables)
+    policy = numbers(agent.policy.trainable_variables)
+    tools.simulate(envs, agent, 40)
+    assert same(numbers(agent.critics.trainable_variables), before)
+    assert not same(numbers(agent.policy.trainable_variables), policy)
+
+
+def test_temperature_stays_positive_and_moves_towards_the_target_entropy():
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    fast = {"type": "adam", "learning_rate": 0.5}
+    for target, above in ((-20.0, False), (20.0, True)):
+        agent = make("sac", envs, target_entropy=target, temperature_optimizer=fast)
+        tools.simulate(envs, agent, 60)
+        temperature = float(agent.temperature)
+        assert temperature > 0
+        assert (temperature > 1) == above
+
+
+def test_losses_are_finite_far_from_the_middle():
+    """At 20 before tanh, where it rounds to one."""
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make("sac", envs)
+    output = agent.policy.trainable_variables[-1]
+    output.assign([20.0, 0.0])
+    seen = tf.zeros([5, 2])
+    with tf.GradientTape() as tape:
+        loss, _ = agent.policy_loss({"observation": seen})
+    gradients = tape.gradient(loss, [x.value for x in agent.policy.trainable_variables])
+    assert np.isfinite(loss)
+    for gradient in gradients:
+        assert np.isfinite(gradient).all()
+
+
+def test_targets_of_sac_are_soft_and_pessimistic():
+    envs = batch(Identity(gs.Discrete(2)))
+    agent = make("sac", envs, network=TABLE)
+    outputs(agent.target_critics, [3.0, 1.0], [2.0, 5.0])
+    outputs(agent.policy, [np.log(3.0), 0.0])
+    agent.log_temperature.assign(np.log(0.5))
+    data = {
+        "next_observation": tf.zeros([2, 2]),
+        "reward": tf.constant([1.0, 1.0]),
+        "discount": tf.constant([0.9, 0.0]),
+    }
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    value = 0.75 * 2.0 + 0.25 * 1.0 + 0.5 * entropy
+    np.testing.assert_allclose(agent.target(data), [1 + 0.9 * value, 1.0], rtol=1e-5)
+
+
+def test_targets_of_sac_are_pessimistic_for_boxes():
+    agent = continuous("sac", initial_temperature=0.5)
+    outputs(agent.target_critics, [3.0], [2.0])
+    agent.generator.reset_from_seed(1)
+    target = agent.target(steps_of_one_number())
+    agent.generator.reset_from_seed(1)
+    distribution = agent.distribution(tf.zeros([2, 2]))
+    log_prob = distribution.log_prob(distribution.sample(agent.generator))
+    expected = [1 + 0.9 * (2.0 - 0.5 * log_prob[0]), 2.0]
+    np.testing.assert_allclose(target, expected, rtol=1e-5)
+
+
+def test_target_critics_follow():
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make("sac", envs, tau=0.1, replay_ratio=1.0)
+    old = numbers(agent.target_critics.trainable_variables)
+    while agent.updates.numpy() < 1:
+        tools.simulate(envs, agent, 1)
+    new = numbers(agent.critics.trainable_variables)
+    after = numbers(agent.target_critics.trainable_variables)
+    for x, y, z in zip(old, new, after, strict=True):
+        np.testing.assert_allclose(z, 0.9 * x + 0.1 * y, atol=1e-6)

@@ -1,0 +1,89 @@
+"""Environments by their descriptions: which backend, what is found, what is refused."""
+
+import sys
+
+import gymnasium
+import pytest
+
+from agents.environments import Environment, config, make
+from agents.testing import mocks
+from agents.tools import config as config_
+from agents.tools import spaces
+
+
+def test_backends_say_what_they_cannot_run():
+    with pytest.raises(config.BackendError, match="workers"):
+        make.batch(Environment(mocks.MockEnvironment, "envpool", 2))
+    with pytest.raises(config_.ConfigError, match="did you mean 'workers'"):
+        Environment("CartPole-v1", "wrokers", 2)
+    with pytest.raises(make.EnvironmentNotFound, match="did you mean CartPole"):
+        make.batch(Environment("CartPol-v1", "vector", 2))
+    with pytest.raises(config.BackendError, match="VectorEnv.*workers"):
+        make.batch(Environment(_single, "vector", 2))
+
+
+def _single(num_envs):
+    return gymnasium.make("CartPole-v1")
+
+
+def test_missing_packages_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(config.BackendError, match="extra .envpool."):
+        make.batch(Environment("CartPole-v1", "envpool", 2))
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    for name in [x for x in gymnasium.registry if x.startswith("ALE/")]:
+        monkeypatch.delitem(gymnasium.registry, name)
+    with pytest.raises(make.EnvironmentNotFound, match="extra .atari."):
+        make.describe(Environment("ALE/Pong-v5"))
+
+
+def test_automatic_backend():
+    assert make.choose(Environment("CartPole-v1")) == "workers"
+    assert make.choose(Environment(mocks.MockEnvironment)) == "workers"
+    assert make.choose(Environment("ALE/Pong-v5")) == "vector"
+    assert make.choose(Environment("ALE/Pong-v5", "workers")) == "workers"
+
+
+def test_unknown_environments_are_suggested():
+    with pytest.raises(make.EnvironmentNotFound, match="did you mean CartPole-v1") as e:
+        make.describe(Environment("CartPol-v1"))
+    assert "\n" not in str(e.value)
+    with pytest.raises(make.EnvironmentNotFound, match="no module 'no_such_module'"):
+        make.describe(Environment("no_such_module:function"))
+    with pytest.raises(config_.ConfigError, match="'environment.backend' is 'threads'"):
+        Environment("CartPole-v1", "threads", 2)
+
+
+def test_constructors_that_raise_show_their_traceback():
+    def construct(size):
+        raise KeyError(size)
+
+    with pytest.raises(make.ConstructorError, match="raise KeyError"):
+        make.describe(Environment(construct, kwargs={"size": 3}))
+
+
+def test_description_of_environments():
+    cartpole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    assert make.describe(Environment("CartPole-v1")).max_length == 500
+    assert make.describe(Environment("CartPole-v1", max_length=900)).max_length == 900
+    assert (
+        make.describe(
+            Environment("gymnasium.envs.classic_control:CartPole-v1")
+        ).max_length
+        == 500
+    )
+    assert make.describe(Environment(cartpole)).max_length is None
+    found = make.describe(Environment(cartpole, max_length=7))
+    assert found.max_length == 7
+    assert found.observation_space.shape == (4,)
+    assert found.action_space == gymnasium.spaces.Discrete(2)
+
+
+def test_masks_that_cannot_be_are_refused():
+    for backend in ("vector", "envpool"):
+        with pytest.raises(config.BackendError, match=f"{backend} cannot.*workers"):
+            make.batch(Environment("CartPole-v1", backend, 2, action_mask=True))
+    with pytest.raises(config.BackendError, match="compiled cannot.*workers"):
+        make.describe(Environment("CartPole-v1", "compiled", action_mask=True))
+    with pytest.raises(spaces.UnsupportedSpaceError, match="Discrete.*got Box"):
+        make.describe(Environment("Pendulum-v1", action_mask=True))

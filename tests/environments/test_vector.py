@@ -1,0 +1,175 @@
+"""Vector environments of others: their autoreset modes, and those that break the rules."""
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+
+from agents.environments import Environment, make, vector
+from agents.testing import mocks
+from agents.tools import batch_env, transitions
+
+
+class Whole(gymnasium.vector.VectorEnv):
+    """Vector environment that does what its arguments say, right or wrong."""
+
+    def __init__(self, num_envs, mode="NextStep", obeys=True, final=True, shape=(1,)):
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode(mode)}
+        self.single_observation_space = gymnasium.spaces.Box(0, 99, shape, np.float32)
+        self.single_action_space = gymnasium.spaces.Discrete(2)
+        self._obeys, self._final = obeys, final
+
+    def reset(self, *, seed=None, options=None):
+        mask = (options or {}).get("reset_mask")
+        if mask is None or not self._obeys:
+            self._time = np.zeros((self.num_envs, 1), np.float32)
+        else:
+            self._time[mask] = 0
+        return self._time, {}
+
+    def step(self, actions):
+        self._time += 1
+        done = self._time[:, 0] == np.arange(self.num_envs) + 2
+        info = {"final_obs": self._time.copy()} if self._final else {}
+        if self.metadata["autoreset_mode"].value == "SameStep":
+            self._time[done] = 0
+        no = np.zeros(self.num_envs, bool)
+        return self._time, np.ones(self.num_envs), done, no, info
+
+
+def test_vector_environments_with_one_array_of_last_observations():
+    batch = make.batch(Environment(Whole, "vector", 2, kwargs={"mode": "SameStep"}))
+    batch.reset()
+    found = []
+    for _ in range(3):
+        batch.start(np.zeros(2, np.int64), restart=True)
+        numbers = batch.finish().numbers
+        found.append(numbers[:, transitions.NUMBERS :].tolist())
+    assert found == [[[1, 1], [1, 1]], [[2, 0], [2, 2]], [[1, 1], [3, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [
+        ({"obeys": False}, "Whole does not obey reset_mask"),
+        ({"mode": "SameStep", "final": False}, "final_obs"),
+        ({"shape": (3,)}, "declares observation of float32 .3. per row, but gives"),
+    ],
+)
+def test_vector_environments_that_break_the_rules(kwargs, text):
+    batch = make.batch(Environment(Whole, "vector", 2, kwargs=kwargs))
+
+    def run():
+        batch.reset()
+        for _ in range(3):
+            batch.start(np.zeros(2, np.int64), restart=True)
+            batch.finish()
+
+    with pytest.raises(batch_env.EnvDataError, match=text):
+        run()
+
+
+class Reusing(mocks.MockEnvironment):
+    """Mock of one step, whose first observation is the same number ever again if asked."""
+
+    def __init__(self, constant=False):
+        super().__init__((1,), durations=[1])
+        self._constant = constant
+
+    def _observe(self):
+        observation = super()._observe()
+        if self._constant:
+            observation[...] = 3
+        return observation
+
+
+def overwritten(cls, constant, num_envs):
+    one = functools.partial(Reusing, constant)
+    return cls([one] * num_envs, autoreset_mode="SameStep")
+
+
+@pytest.mark.parametrize(
+    "cls", [gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv]
+)
+def test_last_observations_that_are_overwritten_are_found_out(create, cls):
+    batch = create(functools.partial(overwritten, cls, False), 2, "vector")
+    batch.reset()
+
+    def run():
+        for _ in range(vector.FINALS // 2 + 1):
+            batch.start(np.zeros((2, 1)), restart=True)
+            batch.finish()
+
+    with pytest.raises(batch_env.EnvDataError, match="first observation of the next"):
+        run()
+
+
+def test_last_observations_may_equal_all_others(create):
+    cls = gymnasium.vector.SyncVectorEnv
+    batch = create(functools.partial(overwritten, cls, True), 2, "vector")
+    batch.reset()
+    for _ in range(vector.FINALS):
+        batch.start(np.zeros((2, 1)), restart=True)
+        assert batch.finish().numbers[:, transitions.NUMBERS :].tolist() == [[3, 3]] * 2
+
+
+def test_vector_environments_are_truncated_in_time():
+    batch = make.batch(
+        Environment(Whole, "vector", 2, max_length=2, kwargs={"mode": "SameStep"})
+    )
+    batch.reset()
+    ends = []
+    for _ in range(5):
+        batch.start(np.zeros(2, np.int64), restart=True)
+        numbers = batch.finish().numbers
+        ends.append(numbers[:, [1, 2]].tolist())
+    both, late = [1, 1], [0, 1]
+    assert ends == [
+        [[0, 0]] * 2,
+        [both, late],
+        [[0, 0]] * 2,
+        [both, late],
+        [[0, 0]] * 2,
+    ]
+
+
+def test_atari():
+    """Against a second batch, which is not disturbed."""
+    pytest.importorskip("ale_py")
+    kwargs = {"noop_max": 0, "use_fire_reset": False, "reward_clipping": False}
+    batches = [
+        make.batch(
+            Environment("ALE/Breakout-v5", "auto", 3, max_length=40, kwargs=kwargs)
+        )
+        for _ in range(2)
+    ]
+    description = make.describe(
+        Environment("ALE/Breakout-v5", max_length=40, kwargs=kwargs)
+    )
+    assert description.max_length == 40
+    assert description.observation_space == batches[0].observation_space
+    first, second = (batch.reset(seeds=[3, 4, 5]) for batch in batches)
+    assert first.dtype == np.uint8
+    assert first.shape == (3, 4, 84, 84)
+    np.testing.assert_array_equal(first, second)
+    rng = np.random.default_rng(0)
+    others = [0, 2]
+    for time in range(45):
+        if time == 20:
+            assert batches[0].reset([1]).shape == (1, 4, 84, 84)
+        actions = rng.integers(0, description.action_space.n, 3)
+        for batch in batches:
+            batch.start(actions, restart=True)
+        ours, theirs = (batch.finish() for batch in batches)
+        np.testing.assert_array_equal(ours.numbers[others], theirs.numbers[others])
+        np.testing.assert_array_equal(
+            ours.observation[0][others], theirs.observation[0][others]
+        )
+        assert theirs.done.tolist() == [time == 39] * 3
+        assert ours.done.tolist() == [time == 39, False, time == 39]
+        following = theirs.following[0] != theirs.observation[0]
+        assert following.any() == (time == 39)
+    for batch in batches:
+        batch.close()

@@ -1,0 +1,78 @@
+"""Configs of runs."""
+
+import pytest
+
+from agents.environments import Environment
+from agents.experiments import config as experiment
+from agents.experiments import named, runs
+from agents.tools import config as config_
+from agents.tools import sections
+
+
+def test_part_of_a_config_is_completed_by_defaults(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("environment: {id: CartPole-v1}\nalgorithm: {discount: 0.5}\n")
+    config = named.load(str(path), ["train.steps=5"])
+    assert config.name == "mine"
+    assert config.train.steps == 5
+    assert config.environment == Environment("CartPole-v1")
+    cls = experiment.algorithm_config("ppo")
+    assert config.algorithm == cls(discount=0.5)
+
+
+def test_algorithms_may_be_named_by_their_path(tmp_path):
+    path = tmp_path / "mine.yaml"
+    algorithm = "algorithm: {type: 'agents.algorithms.dqn:DQN', batch_size: 7}"
+    path.write_text(f"environment: {{id: CartPole-v1}}\n{algorithm}\n")
+    config = named.load(str(path))
+    assert config.algorithm.batch_size == 7
+    agent = config.create_algorithm(runs.describe(config), 2)
+    assert type(agent).__name__ == "DQN"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("nothing_here:Mine", "cannot import 'nothing_here:Config': No module named"),
+        ("agents.returns:Mine", "cannot import 'agents.returns:Config': module"),
+    ],
+)
+def test_wrong_paths_of_algorithms(kind, message):
+    with pytest.raises(config_.ConfigError, match=message):
+        named.load("cartpole", [f"algorithm.type={kind}"])
+
+
+def test_overrides_are_typed_by_their_fields():
+    overrides = ["train.steps=1e3", "algorithm.gae_lambda=1", "environment.id=7x"]
+    overrides += ["environment.num_workers=null", "environment.kwargs={a: [1, b]}"]
+    config = named.load("debug", overrides, seed=9)
+    assert config.train.steps == 1000
+    assert isinstance(config.train.steps, int)
+    assert isinstance(config.algorithm.gae_lambda, float)
+    assert config.environment.id == "7x"
+    assert config.environment.num_workers is None
+    assert config.environment.kwargs == {"a": [1, "b"]}
+    assert config.seed == 9
+    assert named.load("debug", ["seed=4"]).seed == 4
+    schedule = "algorithm.learning_rate={type: linear, from: 1.0, to: 0, over: 9}"
+    rate = named.load("debug", [schedule]).algorithm.learning_rate
+    expected = {"type": "linear", "from": 1.0, "to": 0.0, "over": 9}
+    values = rate.to_dict()
+    assert {key: values[key] for key in expected} == expected
+    network = named.load("debug", ["algorithm.network=gru"]).algorithm.network
+    assert network == named.load("cartpole_masked").algorithm.network
+
+
+def test_keras_2_is_refused(monkeypatch):
+    config = named.load("debug")
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    with pytest.raises(config_.ConfigError, match="unset TF_USE_LEGACY_KERAS"):
+        config.create_algorithm(runs.describe(config))
+
+
+def test_keys_of_older_versions_are_named():
+    values = sections.to_dict(named.load("debug"))
+    values["devices"]["environment"] = None
+    expected = r"'devices\.environment' is gone, since environments run .*; remove it\."
+    with pytest.raises(config_.ConfigError, match=expected):
+        experiment.resolve(values)
