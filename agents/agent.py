@@ -384,7 +384,7 @@ class Agent:
         Raises:
           RunError: if the policy cannot be exported.
         """
-        exported = policy.Policy(
+        exported = policy.ExportablePolicy(
             self.algorithm, self.observation_space, self.action_space
         )
         facts = {"algorithm": self.config.algorithm.type, "config": self.config.name}

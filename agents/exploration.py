@@ -45,7 +45,7 @@ class Exploration(tf.Module):
         Args:
           rows: Rows that act, int32 `[K]`.
           action: Best actions, `[K, ...]`.
-          steps: `schedules.Time`, or environment steps so far, int64.
+          steps: `schedules.Elapsed`, or environment steps so far, int64.
           generator: Source of randomness.
         """
         raise NotImplementedError
@@ -126,7 +126,7 @@ class EpsilonGreedy(Exploration):
         Args:
           rows: Rows that act, int32 `[K]`.
           action: Best actions, `[K]` or `[K, D]`.
-          steps: `schedules.Time`, or environment steps so far, int64.
+          steps: `schedules.Elapsed`, or environment steps so far, int64.
           generator: Source of randomness.
           mask: Allowed values, bool `[K, sum of sizes]`; all by default.
         """

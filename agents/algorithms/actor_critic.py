@@ -155,7 +155,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
             )
         )
         with placement.networks():
-            self.network = networks.ActorCritic(
+            self.network = networks.PolicyValueNetwork(
                 observation_space, action_space, config.network, seed
             )
         self.generator = tf.random.Generator.from_seed(seed, alg="philox")

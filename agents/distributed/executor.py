@@ -168,9 +168,9 @@ class RayExecutor:
             )
             env = actor.environments(environment, environment.num_agents)
             stack.callback(env.close)
-            schedule = loop.Schedule(0, 1, 0)
+            plan = loop.Plan(0, 1, 0)
             self._loop = RayLoop(
-                *(config, description, sizes, env, self.agent, schedule, config.seed),
+                *(config, description, sizes, env, self.agent, plan, config.seed),
                 options=options,
             )
             stack.callback(self._loop.close)
@@ -185,7 +185,7 @@ class RayExecutor:
     def run(self, steps: int) -> list[loop.Report]:
         """Train for this number of further environment steps; return phase reports."""
         train = self._config.train
-        self._loop.schedule = loop.Schedule(
+        self._loop.plan = loop.Plan(
             self._loop.step + steps, train.eval_every, train.eval_episodes
         )
         return [report for report in self._loop.run() if report.finished]

@@ -123,7 +123,7 @@ class _Video:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Constructor:
+class _Filming:
     """Picklable function that creates an environment with a film."""
 
     constructor: Callable[[], gymnasium.Env]
@@ -161,7 +161,7 @@ def batch(
     variables = _find_variables(constructor, start_timeout)
     shares = [range(row, episodes, rows) for row in range(rows)]
     constructors = [
-        _Constructor(constructor, variables, str(directory), share) for share in shares
+        _Filming(constructor, variables, str(directory), share) for share in shares
     ]
     return workers.Workers(constructors, rows, timeout, start_timeout)
 

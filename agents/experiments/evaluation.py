@@ -48,7 +48,7 @@ def evaluate(
 def play(
     batch_env: Any, agent: Any, num_episodes: int, stochastic: bool, seed: int
 ) -> Any:
-    """Run the first episodes of every row to their end; return `loop.Episodes`.
+    """Run the first episodes of every row to their end; return `loop.FirstEpisodes`.
 
     Variables of checkpoints, including random numbers, do not change.
     """
@@ -57,7 +57,7 @@ def play(
     from agents.tools import loop, sampling
 
     size = len(batch_env)
-    episodes = loop.Episodes(size, num_episodes)
+    episodes = loop.FirstEpisodes(size, num_episodes)
     seeds = loop.phase_seeds(seed, EVALUATION, size)
     if stochastic:
         generator = tf.random.Generator.from_seed(seed, alg="philox")

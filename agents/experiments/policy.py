@@ -15,7 +15,7 @@ from agents.tools import files, spaces
 FORMATS = ("saved_model", "onnx", "litert")
 
 
-class Policy:
+class ExportablePolicy:
     """Policy of an algorithm as functions of named tensors.
 
     Inputs are the parts of observations, `[B, ...]`, and the state of episodes; outputs

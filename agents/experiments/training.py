@@ -97,7 +97,7 @@ class Training:
             self._processes.callback(self._batch_env.close)
             self._say_where(description)
             loop_ = self._loop_class(description, sizes, num_shards)
-            arguments = self._schedule(), config.seed, checkpoints, self._offsets
+            arguments = self._plan(), config.seed, checkpoints, self._offsets
             self._loop = loop_(self._batch_env, algorithm, *arguments)
             if sizes:
                 self._processes.callback(self._loop.close)
@@ -152,12 +152,12 @@ class Training:
             options=phases.Options(shards=num_shards),
         )
 
-    def _schedule(self) -> Any:
+    def _plan(self) -> Any:
         """Return the phases of the run."""
         from agents.tools import loop
 
         train = self._config.train
-        return loop.Schedule(train.steps, train.eval_every, train.eval_episodes)
+        return loop.Plan(train.steps, train.eval_every, train.eval_episodes)
 
     def __enter__(self) -> "Training":
         return self

@@ -5,7 +5,7 @@ from agents import lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     {
-        "ActorCritic": "actor_critic",
+        "PolicyValueNetwork": "policy_value",
         "NetworkConfig": "config",
     },
 )

@@ -48,7 +48,7 @@ class SelfAttention(keras.layers.Layer):
         return self._attend(value, value, training=training)
 
 
-class Function(keras.layers.Layer):
+class FunctionLayer(keras.layers.Layer):
     """Layer that applies a function without variables, found by its import path."""
 
     def __init__(self, path: str) -> None:
@@ -85,7 +85,7 @@ def _types() -> dict[str, type]:
         for name, cls in vars(keras.layers).items()
         if inspect.isclass(cls) and issubclass(cls, keras.layers.Layer)
     }
-    ours = {"pooling": Pooling, "attention": SelfAttention, "function": Function}
+    ours = {"pooling": Pooling, "attention": SelfAttention, "function": FunctionLayer}
     return {**known, **ours}
 
 

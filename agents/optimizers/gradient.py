@@ -101,7 +101,7 @@ class Gradient(optimizer_.Optimizer):
         # Keras would sum over replicas what is equal in all of them, by a gradient
         # function that TensorFlow keeps forever, with its graph.
         self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
-        self.schedule(schedules.Time(0, 0))
+        self.schedule(schedules.Elapsed(0, 0))
 
     def schedule(self, time: Any) -> None:
         self._clip_norm.update(time)

@@ -33,7 +33,7 @@ class Optimizer(tf.Module):
         """Create state for steps on these variables."""
 
     def schedule(self, time: Any) -> None:
-        """Set scheduled values for a `schedules.Time`, or for environment steps."""
+        """Set scheduled values for a `schedules.Elapsed`, or for environment steps."""
 
     def step(self, loss_fn: Loss, variables: Any, **functions: Any) -> Metrics:
         """Move the variables once.

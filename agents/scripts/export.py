@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "config": config.name,
     }
     spaces = description.observation_space, description.action_space
-    policy.Policy(agent, *spaces).write(args.outdir, args.format, facts)
+    policy.ExportablePolicy(agent, *spaces).write(args.outdir, args.format, facts)
     print(
         f"Wrote {args.outdir}; {pathlib.Path(args.outdir) / 'card.md'} says what it is."
     )

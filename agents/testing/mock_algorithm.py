@@ -10,7 +10,7 @@ import tensorflow as tf
 from agents.tools import algorithm, spaces
 
 
-class Call(NamedTuple):
+class RecordedCall(NamedTuple):
     """One call of an algorithm's function.
 
     Attributes:
@@ -33,7 +33,7 @@ class MockAlgorithm(algorithm.Algorithm):
     them.
 
     Attributes:
-      calls: List of `Call`; clear it between the parts of a test.
+      calls: List of `RecordedCall`; clear it between the parts of a test.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class MockAlgorithm(algorithm.Algorithm):
         self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[RecordedCall]:
         """Calls since the last `clear`, in the order of the program."""
         return [call for _, call in sorted(self._recorded, key=lambda pair: pair[0])]
 
@@ -117,7 +117,7 @@ class MockAlgorithm(algorithm.Algorithm):
         def append(count, rows, *leaves):
             leaves = [np.array(leaf) for leaf in leaves]
             named = tf.nest.pack_sequence_as(arrays, leaves)
-            call = Call(name, rows.tolist(), named, training)
+            call = RecordedCall(name, rows.tolist(), named, training)
             self._recorded.append((int(count), call))
 
         leaves = tf.nest.flatten(arrays)

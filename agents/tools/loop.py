@@ -11,7 +11,7 @@ from agents.tools import checkpoint, simulation
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class Plan:
     """Lengths of a run and its phases, in environment steps of training."""
 
     steps: int
@@ -50,7 +50,7 @@ class Loop:
         self,
         batch_env: Any,
         algorithm: Any,
-        schedule: Schedule,
+        plan: Plan,
         seed: int,
         checkpoints: checkpoint.Checkpoints | None = None,
         state: Callable[[], dict] = dict,
@@ -60,14 +60,14 @@ class Loop:
         Args:
           batch_env: `InGraphBatchEnv`.
           algorithm: `Algorithm`.
-          schedule: Lengths of the phases.
+          plan: Lengths of the phases.
           seed: Seed of the environments.
           checkpoints: Directory to save to at the ends of phases.
           state: Function that returns further JSON values to save.
         """
         self._batch_env = batch_env
         self._algorithm = algorithm
-        self.schedule = schedule
+        self.plan = plan
         self._seed = seed
         self._checkpoints = checkpoints
         self._state = state
@@ -87,8 +87,8 @@ class Loop:
         the consumer of the reports can store them first.
         """
         while not self.stopping:
-            training = self.schedule.eval_episodes == 0 or self.phase % 2 == 0
-            if training and self.step >= self.schedule.steps:
+            training = self.plan.eval_episodes == 0 or self.phase % 2 == 0
+            if training and self.step >= self.plan.steps:
                 break
             yield from self._train() if training else self._evaluate()
             self.phase += 1
@@ -103,7 +103,7 @@ class Loop:
     def _train(self) -> Iterator[Report]:
         """Run one phase of training."""
         size, multiple = len(self._batch_env), self._algorithm.batch_steps
-        remaining = min(self.schedule.eval_every, self.schedule.steps - self.step)
+        remaining = min(self.plan.eval_every, self.plan.steps - self.step)
         total = -(-remaining // (size * multiple)) * multiple * size
         steps = self.training()
         start, scores, lengths = self.step, [], []
@@ -125,7 +125,7 @@ class Loop:
     def _evaluate(self) -> Iterator[Report]:
         """Run one phase of evaluation."""
         steps = Steps(self._batch_env, self._algorithm, self.seeds(), False)
-        episodes = Episodes(len(self._batch_env), self.schedule.eval_episodes)
+        episodes = FirstEpisodes(len(self._batch_env), self.plan.eval_episodes)
         while not episodes.complete:
             episodes.add(steps.run(EVALUATION_STEPS))
             if not episodes.complete:
@@ -215,7 +215,7 @@ class Steps(Progress):
         return {name: value.numpy() for name, value in result.items()}
 
 
-class Episodes:
+class FirstEpisodes:
     """Collector of each row's first episodes, so that short ones are not preferred.
 
     Attributes:

@@ -111,7 +111,7 @@ def ends(value: Any) -> tuple[float, ...]:
     return tuple(x for x in both if x is not None)
 
 
-class Time(NamedTuple):
+class Elapsed(NamedTuple):
     """Arguments of schedules: environment steps and updates so far, int64."""
 
     steps: Any
@@ -123,14 +123,14 @@ def value(schedule: Any, time: Any) -> Any:
 
     Args:
       schedule: Number or schedule.
-      time: `Time`, or just environment steps for schedules over these.
+      time: `Elapsed`, or just environment steps for schedules over these.
     """
     if not isinstance(schedule, Schedule):
         return schedule
     import tensorflow as tf
 
-    if not isinstance(time, Time):
-        time = Time(time, None)
+    if not isinstance(time, Elapsed):
+        time = Elapsed(time, None)
     # Float32 cannot represent odd numbers above 2**24 steps.
     step = tf.cast(getattr(time, schedule.unit), tf.float64)
     return tf.cast(_value(schedule, step), tf.float32)
@@ -158,7 +158,7 @@ def _value(schedule: Schedule, step: Any) -> Any:
 class Current:
     """View of a config with every schedule evaluated."""
 
-    def __init__(self, config: Any, time: Time) -> None:
+    def __init__(self, config: Any, time: Elapsed) -> None:
         self._config, self._time = config, time
 
     def __getattr__(self, name: str) -> Any:
@@ -169,9 +169,9 @@ class Scheduled:
     """Mixin for objects with `steps`, `updates` and a `config` with schedules."""
 
     @property
-    def time(self) -> Time:
+    def time(self) -> Elapsed:
         """Arguments of the schedules."""
-        return Time(self.steps, self.updates)
+        return Elapsed(self.steps, self.updates)
 
     @property
     def now(self) -> Any:
@@ -191,7 +191,7 @@ class Held:
         if isinstance(schedule, Schedule):
             import tensorflow as tf
 
-            self.value = tf.Variable(value(schedule, Time(0, 0)), trainable=False)
+            self.value = tf.Variable(value(schedule, Elapsed(0, 0)), trainable=False)
 
     def update(self, time: Any) -> None:
         """Assign the value at a time."""

@@ -71,7 +71,7 @@ def learn(name, steps, *settings, devices=()):
     runs.require_devices(config)
     agent = runs.algorithm(config, runs.describe(config))
     env = runs.environments(config)
-    schedule = loop.Schedule(steps, steps, 0)
+    schedule = loop.Plan(steps, steps, 0)
     assert list(loop.Loop(env, agent, schedule, 0, None).run())
     env.close()
     return agent

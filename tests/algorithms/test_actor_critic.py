@@ -423,7 +423,7 @@ def test_resumed_training_is_the_uninterrupted_one(name, memory, tmp_path):
         )
         agent = make(envs, config)
         checkpoints = checkpoint.Checkpoints(tmp_path / directory)
-        schedule = loop.Schedule(96, 32, 3)
+        schedule = loop.Plan(96, 32, 3)
         return agent, loop.Loop(envs, agent, schedule, 3, checkpoints)
 
     def finished(reports):

@@ -485,7 +485,7 @@ def test_resumed_training_is_the_uninterrupted_one(network, size, tmp_path):
         options = {"queue_size": size, "optimizer": descent}
         agent = make(envs, network, normalize_rewards="return", **options)
         checkpoints = checkpoint.Checkpoints(folder)
-        runner = loop.Loop(envs, agent, loop.Schedule(steps, 80, 3), 0, checkpoints)
+        runner = loop.Loop(envs, agent, loop.Plan(steps, 80, 3), 0, checkpoints)
         if checkpoints.names():
             runner.restore()
         return agent, runner

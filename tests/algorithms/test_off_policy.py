@@ -218,7 +218,7 @@ def test_resumed_training_is_the_uninterrupted_one(name, tmp_path):
         envs = batch(*(Identity(space) for _ in range(4)))
         options = {"prioritized": name in DISCRETE, "n_step": 2}
         agent = make(name, envs, replay_ratio=0.5, **options)
-        schedule = loop.Schedule(steps, 80, 4)
+        schedule = loop.Plan(steps, 80, 4)
         checkpoints = checkpoint.Checkpoints(folder)
         runner = loop.Loop(envs, agent, schedule, 0, checkpoints)
         if checkpoints.names():
@@ -251,7 +251,7 @@ def test_a_large_memory_resumes_exactly(tmp_path, monkeypatch):
             prioritized=True,
             n_step=3,
         )
-        schedule = loop.Schedule(steps, 20_000, 50)
+        schedule = loop.Plan(steps, 20_000, 50)
         checkpoints = checkpoint.Checkpoints(folder)
         runner = loop.Loop(envs, agent, schedule, 0, checkpoints)
         if checkpoints.names():

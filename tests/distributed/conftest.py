@@ -44,8 +44,8 @@ def run_here():
         agent = runs.algorithm(config, runs.describe(config))
         env = runs.environments(config, backend="serial")
         train = config.train
-        schedule = loop.Schedule(steps, train.eval_every, train.eval_episodes)
-        reports = loop.Loop(env, agent, schedule, config.seed).run()
+        plan = loop.Plan(steps, train.eval_every, train.eval_episodes)
+        reports = loop.Loop(env, agent, plan, config.seed).run()
         return agent, [report for report in reports if report.finished]
 
     return function

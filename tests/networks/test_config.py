@@ -27,7 +27,7 @@ def test_nature_network_has_its_published_size():
     """Mnih et al. (2015), with 18 actions and a value on top."""
     space = gs.Box(0, 255, (84, 84, 4), np.uint8)
     preset = networks.NetworkConfig.preset("nature")
-    made = networks.ActorCritic(space, gs.Discrete(18), preset, 0)
+    made = networks.PolicyValueNetwork(space, gs.Discrete(18), preset, 0)
     torso = 8 * 8 * 4 * 32 + 32 + 4 * 4 * 32 * 64 + 64 + 3 * 3 * 64 * 64 + 64
     torso += 7 * 7 * 64 * 512 + 512
     heads = (512 + 1) * 18 + (512 + 1)

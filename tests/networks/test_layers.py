@@ -352,7 +352,7 @@ def test_streams_of_what_is_not_observed_are_refused():
 def test_layers_that_do_not_fit_are_refused(space, declared, message):
     values = sections.build(NetworkConfig, {"layers": declared})
     with pytest.raises(config.ConfigError, match=message) as error:
-        networks.ActorCritic(space, gs.Discrete(2), values, 0)
+        networks.PolicyValueNetwork(space, gs.Discrete(2), values, 0)
     assert "\n" not in str(error.value)
 
 
@@ -366,7 +366,7 @@ class Broken(keras.layers.Layer):
 def test_what_a_layer_of_a_user_says_is_told():
     values = sections.build(NetworkConfig, {"layers": [f"{HERE}:Broken"]})
     with pytest.raises(config.ConfigError) as error:
-        networks.ActorCritic(VECTOR, gs.Discrete(2), values, 0)
+        networks.PolicyValueNetwork(VECTOR, gs.Discrete(2), values, 0)
     pattern = r"layer broken\w* cannot take what has the shape \(3,\): no such thing"
     line, _, below = str(error.value).partition("\n\n")
     assert re.fullmatch(pattern, line)

@@ -40,10 +40,10 @@ def test_memory_is_flat_when_the_replay_is_full(tmp_path, monkeypatch):
     config = named.load("cartpole_dqn", overrides)
     batch_env = runs.environments(config)
     agent = runs.algorithm(config, runs.describe(config))
-    schedule = loop.Schedule(100_000, 4_000, 4)
+    plan = loop.Plan(100_000, 4_000, 4)
     checkpoints = checkpoint.Checkpoints(tmp_path, keep=2)
     process, used = psutil.Process(), []
-    for report in loop.Loop(batch_env, agent, schedule, 0, checkpoints).run():
+    for report in loop.Loop(batch_env, agent, plan, 0, checkpoints).run():
         if report.finished and report.step >= 40_000:
             assert int(agent.memory.size) > 19_000
             used.append(process.memory_info().rss / 2**20)

@@ -37,7 +37,7 @@ def test_actor_critic(last, shared):
     config = networks.NetworkConfig(
         convolutions=((4, 4, 4),), layers=(8, last), shared=shared
     )
-    network = networks.ActorCritic(NESTED, gs.Discrete(3), config, seed=0)
+    network = networks.PolicyValueNetwork(NESTED, gs.Discrete(3), config, seed=0)
     state = like(network.initial_state(1))
     sequence = Call(Time(NESTED), state, Time(FLAG))
     methods = dict.fromkeys(("sequence", "policy", "value"), sequence)

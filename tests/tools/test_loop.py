@@ -85,16 +85,16 @@ def mock_loop(steps, eval_every, eval_episodes, durations=(2, 4), seed=0, **kwar
     made = [Seeded(durations=(d,)) for d in durations]
     envs = batch(*made)
     agent = mock_algorithm.MockAlgorithm(envs.action_space)
-    schedule = loop.Schedule(steps, eval_every, eval_episodes)
-    return made, agent, loop.Loop(envs, agent, schedule, seed, **kwargs)
+    plan = loop.Plan(steps, eval_every, eval_episodes)
+    return made, agent, loop.Loop(envs, agent, plan, seed, **kwargs)
 
 
 def noise_loop(directory, steps=90):
     envs = batch(*(Noise() for _ in range(3)))
     agent = Learner(3)
     checkpoints = checkpoint.Checkpoints(directory)
-    schedule = loop.Schedule(steps, 30, 4)
-    return agent, loop.Loop(envs, agent, schedule, 5, checkpoints)
+    plan = loop.Plan(steps, 30, 4)
+    return agent, loop.Loop(envs, agent, plan, 5, checkpoints)
 
 
 def finished(reports):
@@ -277,7 +277,7 @@ def test_seed_decides_everything():
     results = []
     for seed in (1, 1, 2):
         envs, agent = batch(*(Noise() for _ in range(3))), Learner(3)
-        runner = loop.Loop(envs, agent, loop.Schedule(60, 30, 4), seed)
+        runner = loop.Loop(envs, agent, loop.Plan(60, 30, 4), seed)
         results.append([report.metrics for report in finished(runner.run())])
     assert results[0] == results[1]
     assert all(a != b for a, b in zip(results[0], results[2], strict=True))
@@ -326,14 +326,14 @@ def test_failure_says_how_far_it_was():
 
     envs = batch(Broken(durations=(2,)), Seeded(durations=(2,)))
     agent = mock_algorithm.MockAlgorithm(envs.action_space)
-    runner = loop.Loop(envs, agent, loop.Schedule(100, 50, 0), 0)
+    runner = loop.Loop(envs, agent, loop.Plan(100, 50, 0), 0)
     with pytest.raises(OSError, match="broken"):
         list(runner.run())
     assert runner.step == 6 * 2  # The second step of the third episode failed.
 
 
 def test_first_episodes_of_every_row_count():
-    counted = loop.Episodes(3, 5)
+    counted = loop.FirstEpisodes(3, 5)
     result = {
         "done": np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [0, 1, 0]], bool),
         "score": np.arange(12.0).reshape(4, 3),
@@ -348,7 +348,7 @@ def test_first_episodes_of_every_row_count():
 
 
 def test_rows_without_missing_episodes_are_not_waited_for():
-    counted = loop.Episodes(4, 2)
+    counted = loop.FirstEpisodes(4, 2)
     done = np.array([[False, True, True, True]])
     counted.add({"done": done, "score": done * 1.0, "length": done * 1})
     assert not counted.complete
@@ -410,7 +410,7 @@ def test_nothing_but_the_length_of_calls_depends_on_the_clock(monkeypatch, kind)
         monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
         monkeypatch.setattr(simulation, "simulate", record)
         agent = Learner(4)
-        runner = loop.Loop(noise_batch(kind), agent, loop.Schedule(400, 200, 8), 5)
+        runner = loop.Loop(noise_batch(kind), agent, loop.Plan(400, 200, 8), 5)
         reports = [(x.phase, x.step, x.metrics) for x in finished(runner.run())]
         weights = agent.weight.numpy(), agent.generator.state.numpy().tolist()
         return calls, (reports, weights)
@@ -422,7 +422,7 @@ def test_nothing_but_the_length_of_calls_depends_on_the_clock(monkeypatch, kind)
 
 
 def test_every_row_contributes_its_first_episodes():
-    episodes = loop.Episodes(rows=2, episodes=3)
+    episodes = loop.FirstEpisodes(rows=2, episodes=3)
     done = np.array([[True, False], [True, False], [True, True], [True, True]])
     score = np.array([[1, 0], [2, 0], [3, 30], [4, 40]])
     episodes.add({"done": done[:3], "score": score[:3], "length": score[:3]})

@@ -91,7 +91,7 @@ def test_ends_are_reached_at_their_step(kind, jit):
 
 
 def test_units():
-    time = schedules.Time(tf.constant(5, tf.int64), tf.constant(2, tf.int64))
+    time = schedules.Elapsed(tf.constant(5, tf.int64), tf.constant(2, tf.int64))
     steps = schedules.Schedule("linear", 10.0, 0.0, 10.0)
     updates = schedules.Schedule("linear", 10.0, 0.0, 10.0, unit="updates")
     assert float(schedules.value(steps, time)) == 5.0
@@ -102,7 +102,7 @@ def test_current_values_of_a_config():
     config = types.SimpleNamespace(
         rate=schedules.Schedule("linear", 1.0, 0.0, 10.0), clip=0.2, name="x"
     )
-    now = schedules.Current(config, schedules.Time(tf.constant(5), tf.constant(0)))
+    now = schedules.Current(config, schedules.Elapsed(tf.constant(5), tf.constant(0)))
     assert float(now.rate) == 0.5
     assert (now.clip, now.name) == (0.2, "x")
     with pytest.raises(AttributeError, match="nothing"):
@@ -112,10 +112,10 @@ def test_current_values_of_a_config():
 def test_held_values_change_when_they_are_told_the_time():
     held = schedules.Held(schedules.Schedule("linear", 1.0, 0.0, 10.0))
     assert float(held.value) == 1.0
-    held.update(schedules.Time(tf.constant(5), tf.constant(0)))
+    held.update(schedules.Elapsed(tf.constant(5), tf.constant(0)))
     assert float(held.value) == 0.5
     number = schedules.Held(0.3)
-    number.update(schedules.Time(tf.constant(5), tf.constant(0)))
+    number.update(schedules.Elapsed(tf.constant(5), tf.constant(0)))
     assert number.value == 0.3
 
 

@@ -10,7 +10,7 @@ from agents.networks import kinds, parts
 from agents.networks.config import NetworkConfig
 
 
-class ActorCritic(keras.layers.Layer):
+class PolicyValueNetwork(keras.layers.Layer):
     """Network from observations and state to action distributions and values.
 
     If observations contain an action mask, see `spaces.mask_sizes`, only allowed

@@ -26,7 +26,7 @@ NETWORKS = {
 
 def make(name, action="box", seed=0):
     network = networks.NetworkConfig(**NETWORKS[name])
-    return networks.ActorCritic(OBSERVATION, ACTIONS[action], network, seed)
+    return networks.PolicyValueNetwork(OBSERVATION, ACTIONS[action], network, seed)
 
 
 def random(*shape, seed=0):
@@ -123,12 +123,12 @@ def test_state_of_a_shared_torso_is_kept_once():
 def test_images_stay_integers_until_the_network():
     space = gs.Box(0, 255, (16, 16, 3), np.uint8)
     network = networks.NetworkConfig(convolutions=((4, 4, 4),), layers=(8,))
-    made = networks.ActorCritic(space, ACTIONS["discrete"], network, 0)
+    made = networks.PolicyValueNetwork(space, ACTIONS["discrete"], network, 0)
     image = tf.constant(np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3)))
     parameters, value, _ = made.step(tf.cast(image, tf.uint8), made.initial_state(5))
     assert parameters["logits"].shape == (5, 4)
     scaled = gs.Box(0, 1, (16, 16, 3))
-    other = networks.ActorCritic(scaled, ACTIONS["discrete"], network, 0)
+    other = networks.PolicyValueNetwork(scaled, ACTIONS["discrete"], network, 0)
     image = tf.cast(image, tf.float32) / 255
     expected = other.step(image, other.initial_state(5))
     np.testing.assert_allclose(parameters["logits"], expected[0]["logits"], atol=1e-5)
@@ -170,8 +170,10 @@ MASKS = {
 def test_masks_of_observations_are_obeyed_and_not_seen(kind, name):
     actions, mask = MASKS[kind]
     config = networks.NetworkConfig(**NETWORKS[name])
-    network = networks.ActorCritic(masked_space(mask), actions, config, 0)
-    plain = networks.ActorCritic(gs.Dict({"sensors": OBSERVATION}), actions, config, 0)
+    network = networks.PolicyValueNetwork(masked_space(mask), actions, config, 0)
+    plain = networks.PolicyValueNetwork(
+        gs.Dict({"sensors": OBSERVATION}), actions, config, 0
+    )
     allowed = np.array([[1, 0, 1, 1], [1, 1, 0, 1]] * 3).reshape(2, 3, 4)
 
     def observe(allowed):
@@ -206,7 +208,7 @@ def test_masks_of_observations_are_obeyed_and_not_seen(kind, name):
 def test_masks_compile():
     actions, mask = MASKS["tuple"]
     config = networks.NetworkConfig(layers=(6,))
-    network = networks.ActorCritic(masked_space(mask), actions, config, 0)
+    network = networks.PolicyValueNetwork(masked_space(mask), actions, config, 0)
     generator = tf.random.Generator.from_seed(0, alg="philox")
 
     @tf.function(jit_compile=True)
@@ -249,21 +251,21 @@ def test_masks_compile():
 def test_masks_that_do_not_fit_are_refused(mask, actions, message):
     config = networks.NetworkConfig(layers=(6,))
     with pytest.raises(spaces.UnsupportedSpaceError, match=message) as caught:
-        networks.ActorCritic(masked_space(mask), actions, config, 0)
+        networks.PolicyValueNetwork(masked_space(mask), actions, config, 0)
     assert "\n" not in str(caught.value)
 
 
 def test_a_mask_alone_is_no_observation():
     space = gs.Dict({"action_mask": gs.MultiBinary(4)})
     with pytest.raises(spaces.UnsupportedSpaceError, match="nothing but action_mask"):
-        networks.ActorCritic(space, gs.Discrete(4), networks.NetworkConfig(), 0)
+        networks.PolicyValueNetwork(space, gs.Discrete(4), networks.NetworkConfig(), 0)
 
 
 def test_masks_below_the_top_are_features():
     """Only the top level names masks; elsewhere the key is a name like others."""
     space = gs.Dict({"inner": gs.Dict({"action_mask": gs.Box(0, 1, (4,))})})
     config = networks.NetworkConfig(layers=(6,))
-    network = networks.ActorCritic(space, gs.Discrete(4), config, 0)
+    network = networks.PolicyValueNetwork(space, gs.Discrete(4), config, 0)
     observation = {"inner": {"action_mask": tf.zeros([2, 4])}}
     parameters, _, _ = network.step(observation, network.initial_state(2))
     assert (parameters["logits"].numpy() > parts.FORBIDDEN).all()
@@ -272,7 +274,7 @@ def test_masks_below_the_top_are_features():
 @pytest.mark.parametrize("continuous", ["tanh_normal", "beta"])
 def test_squashed_policies_of_sequences_equal_step_by_step(continuous):
     config = networks.NetworkConfig(layers=(6,), continuous=continuous)
-    network = networks.ActorCritic(OBSERVATION, ACTIONS["box"], config, 0)
+    network = networks.PolicyValueNetwork(OBSERVATION, ACTIONS["box"], config, 0)
     x, first = random(2, 3, 3), tf.zeros([2, 3], tf.bool)
     sequence = network.policy(x, network.initial_state(2), first)
     for step in range(3):
@@ -303,7 +305,7 @@ class Sums(keras.layers.Layer):
 def test_torsos_are_found_by_import_path():
     config = networks.NetworkConfig(torso=f"{__name__}:Sums")
     box = gs.Box(-1, 1, (3,))
-    net = networks.ActorCritic(box, gs.Discrete(2), config, 0)
+    net = networks.PolicyValueNetwork(box, gs.Discrete(2), config, 0)
     x = tf.constant([[0.1, 0.2, 0.3], [0.3, 0.3, 0.0]])
     parameters, value, _ = net.step(x, net.initial_state(2))
     for result in (value, parameters["logits"]):  # The same sum, the same result.
