@@ -341,7 +341,7 @@ def test_independent_acts_leave_no_trace():
         assert ours.act(observation) == theirs.act(observation)
         ours.observe(1.0, step % 5 == 4)
         theirs.observe(1.0, step % 5 == 4)
-    state = [agent.algorithm.recurrent_state([0]) for agent in (ours, theirs)]
+    state = [agent.algorithm.running_state([0]) for agent in (ours, theirs)]
     tf.nest.map_structure(np.testing.assert_array_equal, *state)
     assert int(ours.algorithm.steps) == int(theirs.algorithm.steps) == 11
 

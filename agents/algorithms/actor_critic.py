@@ -9,22 +9,14 @@ import tensorflow as tf
 
 from agents import networks, optimizers, preprocessing
 from agents.networks.config import NetworkConfig
-from agents.tools import (
-    algorithm,
-    arrays,
-    bounds,
-    placement,
-    rows,
-    schedules,
-    spaces,
-)
+from agents.tools import algorithm, arrays, bounds, placement, rows, schedules, spaces
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Hyperparameters of all actor-critic algorithms."""
 
-    RATED = ("optimizer",)
+    OPTIMIZERS = ("optimizer",)
     """Names of the fields that describe optimizers with the `learning_rate`."""
     REWARDS = ("reward", "return", "clip", "none")
     """Known values of `normalize_rewards`."""
@@ -63,7 +55,7 @@ class Config:
 
     def __post_init__(self) -> None:
         bounds.require(self)
-        self._require("normalize_rewards", *self.REWARDS)
+        bounds.require_known(self, "normalize_rewards", self.REWARDS)
         self.create_optimizer()
         bounds.require_effect(self)
 
@@ -77,11 +69,7 @@ class Config:
             unused["reward_clip"] = reason
         if self.create_optimizer()[1]:
             unused["value_coef"] = "where policy and value have losses of their own"
-        if self.RATED and all(
-            optimizers.rated(self, x, 0.0) is getattr(self, x) for x in self.RATED
-        ):
-            unused["learning_rate"] = "on optimizers with rates of their own"
-        return unused
+        return unused | optimizers.unused_rate(self, self.OPTIMIZERS)
 
     @property
     def whole_episodes(self) -> bool:
@@ -109,17 +97,9 @@ class Config:
     def create_part(self, name: str, *functions: str) -> optimizers.Optimizer:
         """Create the optimizer of a field, which may use the named functions."""
         provided = ("items", "seed", *functions)
-        rate = self.learning_rate if name in self.RATED else None
+        rate = self.learning_rate if name in self.OPTIMIZERS else None
         spec = optimizers.rated(self, name, rate)
         return optimizers.create(spec, f"algorithm.{name}", provided)
-
-    def _require(self, name: str, *known: str) -> None:
-        """Raise ValueError unless the field has one of the known values."""
-        value = getattr(self, name)
-        if value not in known:
-            raise ValueError(
-                f"{name} must be one of {', '.join(known)}, got {value!r}."
-            )
 
 
 class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
@@ -147,13 +127,8 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         optimizer, self._separate = config.create_optimizer()
         guard = {"type": "guarded", "max_failures": config.max_failures}
         self.optimizer = optimizers.create({**guard, "optimizer": optimizer})
-        super().__init__(
-            (
-                *self.METRICS,
-                *self.optimizer.metric_names,
-                *("kl", "explained_variance"),
-            )
-        )
+        names = *self.METRICS, *self.optimizer.metric_names, "kl", "explained_variance"
+        super().__init__(names)
         with placement.networks():
             self.network = networks.PolicyValueNetwork(
                 observation_space, action_space, config.network, seed
@@ -242,7 +217,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
 
     def explore(self, agent_indices: tf.Tensor, observation: Any) -> Any:
         """Sample actions, and store them until their outcome is known."""
-        state = self.recurrent_state(agent_indices)
+        state = self.running_state(agent_indices)
         sample, parameters, following = self._choose(observation, state, self.generator)
         chosen = {"sample": sample, "parameters": parameters, "state": state}
         rows.write(self._chosen, agent_indices, self._packing.pack(chosen))
@@ -268,13 +243,9 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         """Return the network's state at the beginning of episodes, `[size, ...]`."""
         return self.network.initial_state(size)
 
-    def recurrent_state(self, agent_indices: tf.Tensor) -> Any:
+    def running_state(self, agent_indices: tf.Tensor) -> Any:
         """Return the network's state in running episodes, `[K, ...]`."""
         return rows.gather(self._state, agent_indices)
-
-    def running_state(self, agent_indices: tf.Tensor) -> Any:
-        """Return the state of the policy, which is that of the network."""
-        return self.recurrent_state(agent_indices)
 
     def go_on(self, agent_indices: tf.Tensor, state: Any) -> None:
         """Continue running episodes with a state of the network, `[K, ...]`."""
@@ -349,7 +320,12 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         entropy_coef = self.now.entropy_coef
         seed = self.generator.uniform_full_int([2], tf.int32)
         metrics = self._update(data, mask, seed, entropy_coef)
-        self._report(**metrics)
+        if "failed_updates" in metrics:  # The others are of updates that were undone.
+            failed = metrics.pop("failed_updates")
+            self.report({"failed_updates": failed})
+            self.report(metrics, 1.0 - failed)
+        else:
+            self.report(metrics)
         self.observations.update(data["observation"], mask)
         self.updates.assign_add(1)
 
@@ -358,24 +334,6 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         if self.config.normalize_rewards == "none":
             return reward
         return self.rewards(reward)
-
-    def _report(
-        self, failed_updates: tf.Tensor | None = None, **metrics: tf.Tensor
-    ) -> None:
-        """Add the metrics of an update to the means, unless it failed and was undone.
-
-        Raises:
-          InvalidArgumentError: if a metric is not finite; the message names it.
-        """
-        for name, metric in metrics.items():
-            tf.debugging.assert_all_finite(
-                metric, f"{type(self).__name__}'s {name} is not finite."
-            )
-        if failed_updates is None:
-            self.metrics.update(metrics)
-        else:
-            self.metrics.update(metrics, 1.0 - failed_updates)
-            self.metrics.update({"failed_updates": failed_updates})
 
     def _trained_variables(self) -> Any:
         """Return the variables to train, separately for policy and value if needed."""

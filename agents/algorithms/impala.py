@@ -63,7 +63,7 @@ class Config(actor_critic.Config):
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:
-        self._require("reduction", "sum", "mean")
+        bounds.require_known(self, "reduction", ("sum", "mean"))
         super().__post_init__()
 
 

@@ -9,13 +9,7 @@ import tensorflow as tf
 
 from agents import memories, optimizers, preprocessing
 from agents.networks.config import NetworkConfig
-from agents.tools import (
-    algorithm,
-    bounds,
-    placement,
-    schedules,
-    spaces,
-)
+from agents.tools import algorithm, bounds, placement, schedules, spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +17,7 @@ class Config:
     """Hyperparameters of all off-policy algorithms."""
 
     OPTIMIZERS = ()
-    """Names of the fields that describe optimizers."""
+    """Names of the fields that describe optimizers with the `learning_rate`."""
 
     # Data.
     capacity: bounds.Count = 1_000_000
@@ -68,10 +62,7 @@ class Config:
                     f"batch_size {self.batch_size} must not be larger than what is "
                     f"stored at the first update, {name} {getattr(self, name)}."
                 )
-        if self.threads not in ("one", "within", "beside"):
-            raise ValueError(
-                f"threads must be 'one', 'within' or 'beside', got {self.threads!r}."
-            )
+        bounds.require_known(self, "threads", ("one", "within", "beside"))
         if self.network.recurrent:
             raise ValueError("networks must not be recurrent; use a policy gradient.")
         if self.network.has("batch_normalization"):
@@ -89,11 +80,7 @@ class Config:
         if not self.prioritized:
             names = ("priority_alpha", "priority_beta")
             unused |= dict.fromkeys(names, "unless prioritized")
-        if all(
-            optimizers.rated(self, x, 0.0) is getattr(self, x) for x in self.OPTIMIZERS
-        ):
-            unused["learning_rate"] = "on optimizers with rates of their own"
-        return unused
+        return unused | optimizers.unused_rate(self, self.OPTIMIZERS)
 
     def without_memory(self, num_agents: int) -> "Config":
         """Return a config with the least legal capacity, for acting only."""
@@ -342,7 +329,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         """Run all updates that are due."""
         count = tf.cast(self.due(), tf.int32)
         self._schedule()
-        self._report(self._run_updates(count), count)
+        self.report(self._run_updates(count), tf.cast(count, tf.float32))
 
     def train_on(self, items: dict[str, Any]) -> tf.Tensor:
         """Update on a batch that another algorithm took from its memory by `draw`.
@@ -352,7 +339,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         """
         self._schedule()
         metrics, errors = self._run_update_on(items)
-        self._report(metrics, 1)
+        self.report(metrics)
         return errors
 
     def draw(self) -> dict[str, Any]:
@@ -363,14 +350,6 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
     def _schedule(self) -> None:
         for optimizer in self.optimizers:
             optimizer.schedule(self.time)
-
-    def _report(self, metrics: dict[str, tf.Tensor], count: tf.Tensor | int) -> None:
-        """Add mean metrics of a number of updates; raise if they are not finite."""
-        for name, metric in metrics.items():
-            tf.debugging.assert_all_finite(
-                metric, f"{type(self).__name__}'s {name} is not finite."
-            )
-        self.metrics.update(metrics, tf.cast(count, tf.float32))
 
     def _update_repeatedly(self, count: tf.Tensor) -> dict[str, tf.Tensor]:
         """Run this number of updates; return their mean metrics."""

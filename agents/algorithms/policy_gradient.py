@@ -22,7 +22,7 @@ MEMORIES = {
 class Config(actor_critic.Config):
     """Hyperparameters of all policy gradients."""
 
-    RATED = ("optimizer", "value_optimizer")
+    OPTIMIZERS = ("optimizer", "value_optimizer")
 
     # Data.
     memory: str = "episodes"
@@ -42,7 +42,7 @@ class Config(actor_critic.Config):
 
     def __post_init__(self) -> None:
         bounds.require(self)
-        self._require("memory", *MEMORIES)
+        bounds.require_known(self, "memory", tuple(MEMORIES))
         unrolls = self.memory == "unrolls" and self.network.recurrent
         if unrolls and self.unroll_length % self.chunk_length:
             raise ValueError(
@@ -126,7 +126,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         def values(rows, cut, *leaves):
             observation = tf.nest.pack_sequence_as(next_observation, leaves)
             _, value, _ = self.network.step(
-                self.observations(observation), self.recurrent_state(rows)
+                self.observations(observation), self.running_state(rows)
             )
             return tf.where(cut, value, 0.0)
 

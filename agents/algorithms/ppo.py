@@ -18,7 +18,7 @@ from agents.tools import bounds, placement, schedules
 class Config(policy_gradient.Config):
     """Hyperparameters of PPO; the defaults are those of the TensorFlow Agents paper."""
 
-    RATED = ()
+    OPTIMIZERS = ()  # They have a rate for the policy and one for the values.
 
     type: str = "ppo"
     discount: bounds.Fraction = 0.995
@@ -52,7 +52,7 @@ class Config(policy_gradient.Config):
     """Largest global norm of the gradients of policy and of value, each."""
 
     def __post_init__(self) -> None:
-        self._require("objective", "kl", "clip")
+        bounds.require_known(self, "objective", ("kl", "clip"))
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:

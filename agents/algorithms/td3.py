@@ -52,10 +52,7 @@ class Config(off_policy.Config):
     threads: str = "beside"
 
     def __post_init__(self) -> None:
-        if self.noise not in self.NOISES:
-            raise ValueError(
-                f"noise must be one of {', '.join(self.NOISES)}, got {self.noise!r}."
-            )
+        bounds.require_known(self, "noise", self.NOISES)
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:

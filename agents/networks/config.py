@@ -60,14 +60,8 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         bounds.require(self)
-        for name, known in (
-            ("initializer", ("scaled", "orthogonal")),
-            ("continuous", ("normal", "tanh_normal", "beta")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {known}, got {getattr(self, name)!r}."
-                )
+        bounds.require_known(self, "initializer", ("scaled", "orthogonal"))
+        bounds.require_known(self, "continuous", ("normal", "tanh_normal", "beta"))
         if self.convolutions and self.residual:
             raise ValueError("images go through convolutions or residual, not both.")
         for name, known in (("join", JOINS), ("torso", TORSOS)):

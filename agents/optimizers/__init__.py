@@ -21,5 +21,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "rated": "specification",
         "repeat": "optimizer",
         "scale": "optimizer",
+        "unused_rate": "specification",
     },
 )

@@ -1,7 +1,7 @@
 """Optimizers from nested configs."""
 
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from agents.optimizers import optimizer as optimizer_
@@ -67,6 +67,14 @@ def rated(config: Any, name: str, rate: Any) -> Any:
     """
     spec = getattr(config, name)
     return spec if rate is None else _rated(spec, rate, bounds.default_of(config, name))
+
+
+def unused_rate(config: Any, names: Sequence[str]) -> dict[str, str]:
+    """Map the field `learning_rate` to a reason if no optimizer of `names` takes it."""
+    if any(rated(config, x, 0.0) is not getattr(config, x) for x in names):
+        return {}
+    reason = "on optimizers with rates of their own"
+    return {"learning_rate": reason} if names else {}
 
 
 def _rated(spec: Any, rate: Any, default: Any) -> Any:

@@ -161,6 +161,20 @@ class Algorithm(Policy):
     def go_on(self, agent_indices: tf.Tensor, state: Any) -> None:
         """Continue running episodes of these rows with a state, `[K, ...]`."""
 
+    def report(
+        self, values: dict[str, tf.Tensor], weight: float | tf.Tensor = 1.0
+    ) -> None:
+        """Add scalars of an update to the means `metrics`.
+
+        Raises:
+          InvalidArgumentError: if one is not finite; the message names it.
+        """
+        for name, value in values.items():
+            tf.debugging.assert_all_finite(
+                value, f"{type(self).__name__}'s {name} is not finite."
+            )
+        self.metrics.update(values, weight)
+
     def train(self) -> None:
         """Train on the remembered data."""
 

@@ -5,6 +5,7 @@ import functools
 import math
 import operator
 import typing
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from agents.tools import errors, schedules
@@ -100,6 +101,13 @@ def require_effect(config: Any) -> None:
                 f"is {_plain(value)!r} but has no effect {reason}; leave it at "
                 f"{_plain(default)!r}.",
             )
+
+
+def require_known(config: Any, field: str, known: Sequence[str]) -> None:
+    """Raise OutOfBounds unless a field has one of the known values."""
+    value = getattr(config, field)
+    if value not in known:
+        raise OutOfBounds(field, f"must be one of {', '.join(known)}, got {value!r}.")
 
 
 def require_options(allowed: Bounds, **options: Any) -> None:

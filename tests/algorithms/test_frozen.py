@@ -66,7 +66,7 @@ def test_evaluation_changes_nothing_persistent(kind):
         tools.simulate(envs, learner, 5, training=False)
         evaluation.play(envs, learner, 3, stochastic=False, seed=0)
         learner.decide(seen, state)
-        policy = policy_.Policy(learner, *spaces)
+        policy = policy_.ExportablePolicy(learner, *spaces)
         inputs = [seen, *tf.nest.flatten(state)]
         inputs = dict(zip(policy.inputs, inputs, strict=True))
         policy.act(**inputs)

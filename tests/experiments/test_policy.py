@@ -84,7 +84,7 @@ def agent(request):
 
 def steps(agent, size, count=3):
     """Inputs and outputs of the policy for some steps of episodes."""
-    policy = policy_.Policy(
+    policy = policy_.ExportablePolicy(
         agent.algorithm, agent.observation_space, agent.action_space
     )
     space = gymnasium.vector.utils.batch_space(agent.observation_space, size)
