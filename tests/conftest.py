@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import resource
 import signal
 
@@ -9,6 +10,11 @@ import pytest
 
 # Background jobs of shells ignore interrupts, and so would the processes of tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Keep what processes of tests compile apart from the user's programs."""
+    os.environ["AGENTS_COMPILED"] = str(config.cache.mkdir("compiled"))
 
 
 def pytest_collection_finish():

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from agents.experiments import compilation
 from agents.experiments import config as experiment
 from agents.tools import bounds, errors, files
 
@@ -135,7 +136,8 @@ def start_tensorflow(debug: bool = False) -> None:
     functions run eagerly on one thread.
     """
     experiment.require_keras()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    compilation.keep()
     with _silent_stderr():
         import tensorflow as tf
 

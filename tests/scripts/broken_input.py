@@ -251,7 +251,9 @@ def _patched(started: list[bool], earnest: bool) -> Iterator[None]:
             stack.enter_context(mock.patch.object(target, name, value))
         if not earnest:
             stack.enter_context(mock.patch.object(simulation, "simulate", begin))
-            stack.enter_context(mock.patch.object(policy_.ExportablePolicy, "_function", begin))
+            stack.enter_context(
+                mock.patch.object(policy_.ExportablePolicy, "_function", begin)
+            )
         stack.enter_context(mock.patch.object(runs, "environments", environments))
         yield
 
