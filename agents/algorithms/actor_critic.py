@@ -217,7 +217,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
 
     def explore(self, agent_indices: tf.Tensor, observation: Any) -> Any:
         """Sample actions, and store them until their outcome is known."""
-        state = self.running_state(agent_indices)
+        state = self.recurrent_state(agent_indices)
         sample, parameters, following = self._choose(observation, state, self.generator)
         chosen = {"sample": sample, "parameters": parameters, "state": state}
         rows.write(self._chosen, agent_indices, self._packing.pack(chosen))
@@ -243,9 +243,13 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         """Return the network's state at the beginning of episodes, `[size, ...]`."""
         return self.network.initial_state(size)
 
-    def running_state(self, agent_indices: tf.Tensor) -> Any:
+    def recurrent_state(self, agent_indices: tf.Tensor) -> Any:
         """Return the network's state in running episodes, `[K, ...]`."""
         return rows.gather(self._state, agent_indices)
+
+    def running_state(self, agent_indices: tf.Tensor) -> Any:
+        """Return the network's state; preprocessing adds its own to it."""
+        return self.recurrent_state(agent_indices)
 
     def go_on(self, agent_indices: tf.Tensor, state: Any) -> None:
         """Continue running episodes with a state of the network, `[K, ...]`."""

@@ -126,7 +126,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         def values(rows, cut, *leaves):
             observation = tf.nest.pack_sequence_as(next_observation, leaves)
             _, value, _ = self.network.step(
-                self.observations(observation), self.running_state(rows)
+                self.observations(observation), self.recurrent_state(rows)
             )
             return tf.where(cut, value, 0.0)
 
