@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import itertools
 import pickle
 import weakref
 
@@ -86,15 +87,11 @@ def drive(agent, envs, steps, seeds):
         ]
 
 
-SINGLE = ("unrolls", "dqn")  # Of which one agent is quick; the others are slow tests.
+QUICK_PAIRS = (("whole episodes", 3), ("recurrent", 3), ("unrolls", 1))
+QUICK_PAIRS += ("dqn", 1), ("queue", 3), ("sac", 3)  # The others are slow tests.
 NUMBERS = [
-    pytest.param(
-        kind,
-        number,
-        marks=[] if number > 1 or kind in SINGLE else pytest.mark.slow,
-    )
-    for kind in KINDS
-    for number in (1, 3)
+    pytest.param(*pair, marks=[] if pair in QUICK_PAIRS else pytest.mark.slow)
+    for pair in itertools.product(KINDS, (1, 3))
 ]
 
 
@@ -659,7 +656,10 @@ DISCARDED = {
 }
 
 
-@pytest.mark.parametrize("kind", DISCARDED)
+@pytest.mark.parametrize(
+    "kind",
+    ["dqn", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sac", "a2c"))],
+)
 def test_agents_that_are_discarded_are_gone(kind):
     """Their graphs, too, and TensorFlow has met all names of variables before."""
 

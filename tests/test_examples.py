@@ -23,7 +23,7 @@ EXAMPLES = sorted(
     path for path in (ROOT / "examples").glob("*.py") if path.stem not in REMOTE
 )
 
-SLOW = {"ppo_evolutionary"}
+SLOW = {"ppo_evolutionary", "ppo_natural_gradient"}
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def weights(agent):
 @pytest.mark.parametrize(
     "config",
     [
-        {"type": "a2c", **UNROLLS},
+        pytest.param({"type": "a2c", **UNROLLS}, marks=pytest.mark.slow),
         {"type": "a2c", **UNROLLS, **GRU},
         {"type": "a2c", **UNROLLS, "normalize_rewards": "reward"},
         {"type": "vpg", "memory": "episodes", "update_every": 5, "jit": False},

@@ -21,9 +21,9 @@ REPLAY = (
     [
         ("atari_pong", (*UNROLLS, "algorithm.minibatch_size=8")),
         ("atari_pong_impala", (*UNROLLS, "algorithm.queue_size=0")),
-        ("atari_pong_dqn", REPLAY),
+        pytest.param("atari_pong_dqn", REPLAY, marks=pytest.mark.slow),
         ("atari_pong_apex", REPLAY),
-        ("atari_pong_rainbow", REPLAY),
+        pytest.param("atari_pong_rainbow", REPLAY, marks=pytest.mark.slow),
     ],
 )
 def test_trains_on_pong(name, overrides):

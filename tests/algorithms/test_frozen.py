@@ -31,7 +31,7 @@ KINDS = {
     "inertia": {"type": "td3", **REPLAY, "noise": "ornstein_uhlenbeck"},
 }
 BOXES = ("sac", "td3", "inertia")
-SLOW = ("vpg", "a2c", "noisy", "inertia")
+SLOW = ("vpg", "a2c", "trpo", "apex", "noisy", "inertia")
 
 
 def make(kind, envs):

@@ -1,5 +1,7 @@
 """IMPALA: recomputation, lag and loss, and that it learns."""
 
+import itertools
+
 import gymnasium
 import keras
 import numpy as np
@@ -107,8 +109,18 @@ class Watched(impala.IMPALA):
         return loss, metrics
 
 
-@pytest.mark.parametrize("discrete", [False, True])
-@pytest.mark.parametrize("network", ["dense", "shared", "gru", "lstm", "both"])
+RECOMPUTED = ("dense", False), ("shared", True), ("gru", False), ("lstm", True)
+
+
+@pytest.mark.parametrize(
+    ("network", "discrete"),
+    [
+        pytest.param(*pair, marks=[] if pair in RECOMPUTED else pytest.mark.slow)
+        for pair in itertools.product(
+            ("dense", "shared", "gru", "lstm", "both"), (0, 1)
+        )
+    ],
+)
 def test_log_probs_recomputed_by_the_same_weights_are_those_recorded(network, discrete):
     """Without a queue all weights are one, with ends of episodes inside of unrolls."""
     envs = noise(discrete=discrete)

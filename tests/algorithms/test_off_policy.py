@@ -287,6 +287,8 @@ DDPG = {
     **{"noise": "ornstein_uhlenbeck"},
 }
 
+NOISY_TD3 = "td3", gs.Box(-3, 1, (1,)), {"noise": "parameters"}
+
 
 def score(envs, agent, steps):
     """Mean score of whole episodes without training."""
@@ -299,14 +301,14 @@ def score(envs, agent, steps):
     ("name", "space", "changes"),
     [
         ("dqn", gs.Discrete(2, start=3), {}),
-        ("dqn", gs.MultiDiscrete([2, 2]), {}),
+        pytest.param("dqn", gs.MultiDiscrete([2, 2]), {}, marks=pytest.mark.slow),
         ("dqn", gs.Discrete(2), RAINBOW),
         ("apex", gs.Discrete(2), {}),
         ("sac", gs.Box(-3, 1, (1,)), {}),
         ("sac", gs.Discrete(2), {}),
         ("td3", gs.Box(-3, 1, (1,)), {}),
-        ("td3", gs.Box(-3, 1, (1,)), {"noise": "parameters"}),
-        ("td3", gs.Box(-3, 1, (1,)), DDPG),
+        pytest.param(*NOISY_TD3, marks=pytest.mark.slow),
+        pytest.param("td3", gs.Box(-3, 1, (1,)), DDPG, marks=pytest.mark.slow),
     ],
 )
 def test_identity_is_learned(name, space, changes):

@@ -30,7 +30,7 @@ APEX = (
 )
 
 
-@pytest.mark.parametrize("overrides", [DQN, APEX])
+@pytest.mark.parametrize("overrides", [pytest.param(DQN, marks=pytest.mark.slow), APEX])
 def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overrides):
     overrides = (*SMALL, *overrides)
     executor = execute("cartpole_dqn", *overrides, in_flight=1, steps=1)
@@ -52,7 +52,7 @@ def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overr
         assert metrics == pytest.approx(other.metrics, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("in_flight", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_chunks_bring_what_a_local_run_remembers(execute, run_here, in_flight):
     """Random actions do not depend on weights, so transitions are the same ones."""
     overrides = (

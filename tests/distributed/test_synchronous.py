@@ -11,7 +11,9 @@ EPISODES = (
 )
 
 
-@pytest.mark.parametrize("overrides", [UNROLLS, EPISODES])
+@pytest.mark.parametrize(
+    "overrides", [UNROLLS, pytest.param(EPISODES, marks=pytest.mark.slow)]
+)
 def test_one_worker_is_a_local_run(execute, run_here, assert_same, overrides):
     executor = execute("debug", *overrides)
     ours = executor.run(768)

@@ -1,6 +1,7 @@
 """Contents of replay memories that are moved to another one."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -116,12 +117,20 @@ def assert_same(moved, direct):
             np.testing.assert_array_equal(x.numpy()[slots], y.numpy()[slots])
 
 
-@pytest.mark.parametrize("stack", [None, 4])
-@pytest.mark.parametrize("n_step", [1, 3])
+SELECTORS = {
+    "uniform": memories.Uniform,
+    "prioritized": lambda: memories.Prioritized(1.0),
+}
+PAIRED = ("uniform", 1, 4), ("uniform", 3, None), ("prioritized", 1, None)
+PAIRED += (("prioritized", 3, 4),)  # Each pair of values once; the others are slow.
+
+
 @pytest.mark.parametrize(
-    "kind",
-    [memories.Uniform, lambda: memories.Prioritized(1.0)],
-    ids=["uniform", "prioritized"],
+    ("kind", "n_step", "stack"),
+    [
+        pytest.param(*values, marks=[] if values in PAIRED else pytest.mark.slow)
+        for values in itertools.product(SELECTORS, (1, 3), (None, 4))
+    ],
 )
 def test_what_is_moved_is_what_would_have_been_appended(kind, n_step, stack):
     """From two memories to the rows of larger ones and of smaller ones."""
@@ -129,14 +138,16 @@ def test_what_is_moved_is_what_would_have_been_appended(kind, n_step, stack):
     options = {"n_step": n_step, "discount": 0.9, "stack": stack}
     spec = interaction.spec
     parts = [
-        Part(part, 20, spec, selector=kind(), **options)
+        Part(part, 20, spec, selector=SELECTORS[kind](), **options)
         for part in (range(2), range(2, 5))
     ]
     direct = [
-        Part(range(5), size, spec, selector=kind(), **options) for size in (12, 60)
+        Part(range(5), size, spec, selector=SELECTORS[kind](), **options)
+        for size in (12, 60)
     ]
     receivers = [
-        make(5, 5 * size, spec, selector=kind(), **options) for size in (12, 60)
+        make(5, 5 * size, spec, selector=SELECTORS[kind](), **options)
+        for size in (12, 60)
     ]
     takes = [
         tf.function(functools.partial(transfer.take, x.replay), autograph=False)

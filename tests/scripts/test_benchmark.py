@@ -32,8 +32,8 @@ def _short(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "backend", "agents"),
     [
-        ("simulate", "serial", 4),
-        ("simulate", "workers", 6),
+        pytest.param("simulate", "serial", 4, marks=pytest.mark.slow),
+        pytest.param("simulate", "workers", 6, marks=pytest.mark.slow),
         ("train", "workers", 4),
         ("train", "compiled", 4),
         ("simulate", "envpool", 4),
