@@ -1,0 +1,138 @@
+"""Batches of robots, which the threads of mjbatch step in this process."""
+
+import concurrent.futures
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import seeding
+
+from agents.environments.mujoco import functions, simulations
+from agents.environments.mujoco import robot as robot_
+from agents.tools import actions, batch_env, spaces, transitions
+
+
+class Mujoco(batch_env.Backend):
+    """Batch of one robot in N rows; the info of a step is empty.
+
+    Args:
+      robot: Functions and model of the environments.
+      num_envs: Number of rows.
+      num_threads: Threads that step them; by default one per processor.
+      max_length: Steps after which to truncate episodes; by default the robot's limit.
+      first_row: Offset of the row numbers in errors.
+
+    Raises:
+      Mistake: if the model does not load, or the robot's functions do not fit.
+      EnvError: if a function of the robot raises.
+    """
+
+    def __init__(
+        self,
+        robot: robot_.Robot,
+        num_envs: int,
+        num_threads: int | None = None,
+        max_length: int | None = None,
+        first_row: int = 0,
+    ):
+        self.first_row = first_row
+        self.robot = robot
+        self.max_length = max_length or robot.max_length
+        self._elapsed = np.zeros(num_envs, np.int64)
+        self._generators = [seeding.np_random(0)[0] for _ in range(num_envs)]
+        self._simulations = simulations.Simulations(robot, num_envs, num_threads or 0)
+        self._data = self._simulations.data
+        self._shape = num_envs, self._simulations.model.nu
+        found = self._probe()
+        self._generators = [seeding.np_random()[0] for _ in range(num_envs)]
+        super().__init__(*found, transitions.Buffers.create(*found, num_envs))
+        self._threads = concurrent.futures.ThreadPoolExecutor(1, "mujoco")
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the fields of all rows, since no row is an object of its own."""
+        return self._data
+
+    def close(self):
+        self._threads.shutdown()
+
+    def _start(self, restart: bool):
+        with functions.running(self.robot, "step"):
+            self._action = actions.typed(self.action_space, self._buffers.action)
+            control = self._act()
+        self._stepping = self._threads.submit(self._simulations.step, control)
+
+    def _finish(self, restart: bool) -> dict:
+        self._stepping.result()
+        self._elapsed += 1
+        self._require_stable()
+        numbers = self._buffers.numbers
+        with functions.running(self.robot, "step"):
+            reward, terminated = self._judge()
+            self._observe(self._buffers.observation, slice(None))
+        numbers[:, transitions.REWARD] = reward
+        numbers[:, transitions.TERMINATED] = terminated
+        if self.max_length:
+            numbers[:, transitions.TRUNCATED] = self._elapsed >= self.max_length
+        done = np.flatnonzero(numbers[:, transitions.FLAGS].any(1))
+        if restart and len(done):
+            self._begin(done, self._buffers.following)
+        return {}
+
+    def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
+        if seeds is not None:
+            for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
+                self._generators[row] = seeding.np_random(seed)[0]
+        self._begin(rows, self._buffers.observation)
+
+    def _begin(self, rows: np.ndarray, targets: list[np.ndarray]):
+        """Begin episodes in these rows; write their observations."""
+        self._elapsed[rows] = 0
+        with functions.running(self.robot, "reset"):
+            self._simulations.begin(rows, [self._generators[row] for row in rows])
+            self._observe(targets, rows)
+
+    def _act(self) -> np.ndarray:
+        """Return the controls of the actions, and remember what the reward needs."""
+        self._before = copy.deepcopy(self.robot.before(self._data))
+        return functions.control(self.robot, self._action, self._shape)
+
+    def _judge(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return rewards and flags of the step."""
+        reward = self.robot.reward(self._before, self._action, self._data)
+        terminal = self.robot.terminal(self._data)
+        pairs = {"reward": reward, "terminal": terminal}.items()
+        return tuple(functions.column(self.robot, *x, len(self._data)) for x in pairs)
+
+    def _observe(self, targets: list[np.ndarray], rows: Any):
+        """Write the observations of some rows."""
+        observation = self.robot.observation(self._data)
+        leaves = functions.leaves(self.robot, observation, targets)
+        for target, leaf in zip(targets, leaves, strict=True):
+            target[rows] = leaf[rows]
+
+    def _require_stable(self):
+        """Raise EnvDataError if physics have left the range of numbers."""
+        rows = self._simulations.unstable()
+        if len(rows):
+            raise batch_env.EnvDataError(
+                f"Environment row {rows[0] + self.first_row}: unstable physics at step "
+                f"{self._elapsed[rows[0]]} of its episode; a smaller timestep of the "
+                "model, weaker actuators or more damping may help."
+            )
+
+    def _probe(self) -> tuple[gymnasium.Space, gymnasium.Space]:
+        """Call all functions once; return the spaces of one row."""
+        rows = np.arange(len(self._data))
+        with functions.running(self.robot, "start"):
+            self._simulations.begin(rows, self._generators)
+            observation = self.robot.observation(self._data)
+            found = functions.observation_space(self.robot, observation)
+            space = functions.action_space(self.robot, self._simulations.model)
+            zeros = spaces.flatten(spaces.spec(space))
+            self._action = actions.typed(space, [x.zeros(len(rows)) for x in zeros])
+            self._act()
+            self._judge()
+            targets = [x.zeros(len(rows)) for x in spaces.flatten(spaces.spec(found))]
+            functions.leaves(self.robot, observation, targets)
+        return found, space

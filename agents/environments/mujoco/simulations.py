@@ -1,0 +1,175 @@
+"""Models of robots, and their simulations on the threads of mjbatch."""
+
+import inspect
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from agents.environments.mujoco import fields, forces
+from agents.environments.mujoco import robot as robot_
+from agents.tools import errors
+
+_STALE = ("cacc", "cfrc_int", "cfrc_ext")
+"""Fields that only steps compute, if the robot wants forces."""
+_FIRST_BAD = 3
+"""First of the warnings of MuJoCo about unstable physics; all later ones are, too."""
+
+
+class ModelError(errors.Mistake):
+    """Model of a robot that MuJoCo cannot load, with its message."""
+
+
+class Simulations:
+    """N simulations of a robot, whose fields change with every step.
+
+    Attributes:
+      model: The `mujoco.MjModel`.
+      data: Fields of all rows, which cannot be written.
+    """
+
+    def __init__(self, robot: robot_.Robot, length: int, num_threads: int):
+        """Create simulations, without state until they begin."""
+        import mjbatch
+        import mujoco
+
+        self.model = load(robot)
+        self._robot = robot
+        self._batch = mjbatch.Batch(self.model, length, num_threads)
+        self._start, self._forced = _initial_state(self.model)
+        self._bound: dict[str, np.ndarray] = {}
+        self._state = self._bind("state")
+        self._warning = self._bind("warning")
+        self._state[:] = self._start
+        dt = self.model.opt.timestep * robot.frame_skip
+        self._fields = lambda length, load: fields.Fields(self.model, dt, length, load)
+        self.data = self._fields(length, self._read)
+        self._varied = {name: self._expand(name) for name in robot.varied}
+        self._known = [x for x in dir(mujoco.MjData) if not x.startswith("_")]
+
+    def step(self, control: np.ndarray) -> None:
+        """Step all rows with controls `[N, nu]`."""
+        self._bind("ctrl")[:] = control
+        self._batch.step(nstep=self._robot.frame_skip)
+
+    def begin(self, rows: np.ndarray, generators: list[np.random.Generator]) -> None:
+        """Begin episodes in K rows, by the functions of the robot."""
+        random = fields.Random(generators)
+        chosen = np.zeros(len(self.data), bool)
+        chosen[rows] = True
+        if self._varied:
+            self._vary(rows, random)
+            self._batch.set_const(chosen)
+        self._state[rows] = self._start
+        self._warning[rows] = 0
+        written = self._fields(len(rows), lambda name: self._initial(name)[rows])
+        self._robot.initial(written, random)
+        for name in set(fields.STATE) & set(vars(written)):
+            self._bind(name)[rows] = getattr(written, name)
+        self._batch.forward(chosen)
+        for name in self._forced & set(self._bound):
+            self._bound[name][rows] = 0
+
+    def unstable(self) -> np.ndarray:
+        """Return the rows whose state is not finite, or where MuJoCo began anew."""
+        bad = ~np.isfinite(self._state).all(1)
+        if not self._robot.resumes:
+            bad |= self._warning[:, _FIRST_BAD:, 1].any(1)
+        return np.flatnonzero(bad)
+
+    def _vary(self, rows: np.ndarray, random: fields.Random) -> None:
+        """Write new values of the fields that vary."""
+        first = {name: getattr(self.model, name) for name in self._varied}
+
+        def load(name):
+            if name not in first:
+                raise fields.unknown("field that is varied,", name, first)
+            return np.repeat(np.asarray(first[name])[None], len(rows), 0)
+
+        model = self._fields(len(rows), load)
+        self._robot.vary(model, random)
+        for name in first:
+            self._varied[name][rows] = getattr(model, name)
+
+    def _bind(self, name: str) -> np.ndarray:
+        """Return a live field of all rows."""
+        if name not in self._bound:
+            self._bound[name] = self._batch.bind(name)
+        return self._bound[name]
+
+    def _read(self, name: str) -> np.ndarray:
+        """Return a live field that cannot be written."""
+        if name not in self._known:
+            raise fields.unknown("field of MjData", name, self._known)
+        new = name not in self._bound
+        view = self._bind(name).view()
+        view.flags.writeable = False
+        if new:
+            self._batch.forward()
+        return view
+
+    def _initial(self, name: str) -> np.ndarray:
+        """Return a live field of the state."""
+        if name not in fields.STATE:
+            raise fields.unknown("field of the state", name, fields.STATE)
+        return self._bind(name)
+
+    def _expand(self, name: str) -> np.ndarray:
+        """Return the values of a field of the model that every row has for itself."""
+        if not isinstance(getattr(self.model, name, None), np.ndarray):
+            known = [x for x in dir(self.model) if not x.startswith("_")]
+            raise fields.unknown("field of MjModel", name, known)
+        return self._batch.expand(name)
+
+
+def load(robot: robot_.Robot) -> Any:
+    """Load the model of a robot.
+
+    Raises:
+      ModelError: with the message of MuJoCo.
+    """
+    spec, source = _spec(robot)
+    what = f"The model of {type(robot).__name__}{source} does not load"
+    try:
+        spec = spec()
+        if robot.forces:
+            forces.add(spec)
+        return spec.compile()
+    except ValueError as error:
+        raise ModelError(f"{what}: {errors.line(str(error))}") from None
+
+
+def _spec(robot: robot_.Robot) -> tuple[Callable[[], Any], str]:
+    """Return how to create the spec of a robot, and where it comes from."""
+    import mujoco
+
+    model = robot.model
+    if isinstance(model, mujoco.MjSpec):
+        return model.copy, ""
+    if not isinstance(model, str | pathlib.Path):
+        raise ModelError(
+            f"The model of {type(robot).__name__} must be a file, XML or a "
+            f"mujoco.MjSpec, got {type(model).__name__}."
+        )
+    if str(model).lstrip().startswith("<"):
+        return lambda: mujoco.MjSpec.from_string(model), ""
+    path = pathlib.Path(inspect.getfile(type(robot))).parent / model
+    return lambda: mujoco.MjSpec.from_file(str(path)), f", {path},"
+
+
+def _initial_state(model: Any) -> tuple[np.ndarray, set[str]]:
+    """Return the state `[nstate]` of a new simulation, and the fields of steps only.
+
+    Fields that no sensor needs keep their values when MuJoCo computes all others.
+    """
+    import mujoco
+
+    data = mujoco.MjData(model)
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    state = np.zeros(mujoco.mj_stateSize(model, kind))
+    mujoco.mj_getState(model, data, state, kind)
+    for name in _STALE:
+        getattr(data, name)[:] = np.pi
+    mujoco.mj_forward(model, data)
+    return state, {x for x in _STALE if (getattr(data, x) == np.pi).all()}
