@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import copy
+import functools
 from typing import Any
 
 import gymnasium
@@ -22,6 +23,8 @@ class Mujoco(batch_env.Backend):
       num_threads: Threads that step them; by default one per processor.
       max_length: Steps after which to truncate episodes; by default the robot's limit.
       first_row: Offset of the row numbers in errors.
+      overlap: Whether rows move between `start` and `finish` already. That needs one
+        thread more, to which to hand over takes longer than to step few small robots.
 
     Raises:
       Mistake: if the model does not load, or the robot's functions do not fit.
@@ -35,6 +38,7 @@ class Mujoco(batch_env.Backend):
         num_threads: int | None = None,
         max_length: int | None = None,
         first_row: int = 0,
+        overlap: bool = False,
     ):
         self.first_row = first_row
         self.robot = robot
@@ -47,25 +51,27 @@ class Mujoco(batch_env.Backend):
         found = self._probe()
         self._generators = [seeding.np_random()[0] for _ in range(num_envs)]
         super().__init__(*found, transitions.Buffers.create(*found, num_envs))
-        self._threads = concurrent.futures.ThreadPoolExecutor(1, "mujoco")
+        self._thread = overlap and concurrent.futures.ThreadPoolExecutor(1, "mujoco")
 
     def __getitem__(self, index: int) -> Any:
         """Return the fields of all rows, since no row is an object of its own."""
         return self._data
 
     def close(self):
-        self._threads.shutdown()
+        if self._thread:
+            self._thread.shutdown()
 
     def _start(self, restart: bool):
         with functions.running(self.robot, "step"):
             self._action = actions.typed(self.action_space, self._buffers.action)
-            control = self._act()
-        self._stepping = self._threads.submit(self._simulations.step, control)
+            step = functools.partial(self._simulations.step, self._act())
+        self._wait = self._thread.submit(step).result if self._thread else step
 
     def _finish(self, restart: bool) -> dict:
-        self._stepping.result()
+        self._wait()
         self._elapsed += 1
-        self._require_stable()
+        if not self.robot.resumes and self._simulations.restarted().any():
+            self._complain_of(self._simulations.restarted())
         numbers = self._buffers.numbers
         with functions.running(self.robot, "step"):
             reward, terminated = self._judge()
@@ -111,15 +117,20 @@ class Mujoco(batch_env.Backend):
         for target, leaf in zip(targets, leaves, strict=True):
             target[rows] = leaf[rows]
 
-    def _require_stable(self):
-        """Raise EnvDataError if physics have left the range of numbers."""
-        rows = self._simulations.unstable()
-        if len(rows):
-            raise batch_env.EnvDataError(
-                f"Environment row {rows[0] + self.first_row}: unstable physics at step "
-                f"{self._elapsed[rows[0]]} of its episode; a smaller timestep of the "
-                "model, weaker actuators or more damping may help."
-            )
+    def _complain(self, result: batch_env.Results):
+        unstable = self._simulations.unstable()
+        if unstable.any():
+            self._complain_of(unstable)
+        super()._complain(result)
+
+    def _complain_of(self, unstable: np.ndarray):
+        """Raise EnvDataError about rows, bool `[N]`, with unstable physics."""
+        row = np.flatnonzero(unstable)[0]
+        raise batch_env.EnvDataError(
+            f"Environment row {row + self.first_row}: unstable physics at step "
+            f"{self._elapsed[row]} of its episode; a smaller timestep of the model, "
+            "weaker actuators or more damping may help."
+        )
 
     def _probe(self) -> tuple[gymnasium.Space, gymnasium.Space]:
         """Call all functions once; return the spaces of one row."""

@@ -71,12 +71,13 @@ class Simulations:
         for name in self._forced & set(self._bound):
             self._bound[name][rows] = 0
 
+    def restarted(self) -> np.ndarray:
+        """Return where MuJoCo began anew because physics were unstable, bool `[N]`."""
+        return self._warning[:, _FIRST_BAD:, 1].any(1)
+
     def unstable(self) -> np.ndarray:
-        """Return the rows whose state is not finite, or where MuJoCo began anew."""
-        bad = ~np.isfinite(self._state).all(1)
-        if not self._robot.resumes:
-            bad |= self._warning[:, _FIRST_BAD:, 1].any(1)
-        return np.flatnonzero(bad)
+        """Return where the state is not finite, bool `[N]`."""
+        return ~np.isfinite(self._state).all(1)
 
     def _vary(self, rows: np.ndarray, random: fields.Random) -> None:
         """Write new values of the fields that vary."""
