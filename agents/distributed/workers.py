@@ -8,7 +8,7 @@ import numpy as np
 import ray
 
 from agents.distributed import actor, cluster
-from agents.environments import make
+from agents.environments import make, singles
 
 MAX_DEATHS = 5
 """Deaths of a worker in a row without any work in between that are allowed."""
@@ -244,7 +244,7 @@ class RayWorkers:
 def _cause(error: Any) -> Exception:
     """Return the exception to raise for an error of an actor."""
     cause = error.cause
-    if isinstance(cause, make.EnvironmentNotFound):
+    if isinstance(cause, singles.EnvironmentNotFound):
         return cluster.DistributedError(
             f"{str(cause).rstrip('.')} on a worker; an environment that is registered "
             "by your program only must be named as module:function."

@@ -6,7 +6,10 @@ from typing import Annotated
 from agents.tools import bounds, errors
 from agents.tools import config as config_
 
-BACKENDS = ("auto", "serial", "process", "workers", "vector", "envpool", "compiled")
+BACKENDS = (
+    *("auto", "serial", "process", "workers", "vector", "envpool", "mujoco"),
+    "compiled",
+)
 
 
 WITHOUT_EFFECT = {
@@ -31,17 +34,20 @@ class Environment:
     """Description of environments: kind, number and backend."""
 
     id: str = ""
-    """Registered Gymnasium id, or `module:function` that returns an environment,
-    possibly with the old Gym interface. In Python, also the function itself."""
+    """Registered Gymnasium id; `module:function` that returns an environment, possibly
+    with the old Gym interface; or `module:Class` of a functional environment or robot.
+    In Python, also the function or class itself."""
     backend: str = "auto"
     """Backend that steps the environments. `workers`: several per process; `process`:
     one per process; `serial`: in this process, for cheap ones and for debugging;
     `vector`: vectorized by their own code; `envpool`: those of EnvPool; `compiled`:
-    functional ones, in one program with the algorithm; `auto`: vector for Atari,
-    compiled for `module:Class` of a functional one, else workers."""
+    functional ones, in one program with the algorithm; `mujoco`: robots and Gymnasium's
+    tasks of MuJoCo, in native threads; `auto`: vector for Atari, compiled and mujoco
+    for what they can run exactly, else workers."""
     num_agents: Annotated[int, bounds.Bounds(1, 1_000_000)] = 16
     num_workers: bounds.Size | None = None
-    """Processes of the workers backend; none for one per core."""
+    """Processes of the workers backend, or threads of envpool and mujoco; none for one
+    per core."""
     max_length: bounds.Size | None = None
     """Steps after which to truncate episodes; none for the limit of the id, which this
     one replaces. For functions, the shorter of both limits applies."""
@@ -50,7 +56,7 @@ class Environment:
     none: for many agents in workers, where that is faster."""
     timeout: Timeout = 60.0
     """Seconds that a step or reset may take; unlimited in the trainer's process, where
-    the backends serial, envpool and compiled step."""
+    the backends serial, envpool, mujoco and compiled step."""
     start_timeout: Timeout = 120.0
     """Seconds that the construction of an environment may take."""
     kwargs: dict = dataclasses.field(default_factory=dict)

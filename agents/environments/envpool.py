@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from agents.environments import config
 from agents.tools import actions, batch_env, spaces, transitions
 
 
@@ -113,3 +114,28 @@ class EnvPool(batch_env.Backend):
     def _write(self, targets: list[np.ndarray], observation: Any, rows: np.ndarray):
         for target, leaf in zip(targets, spaces.flatten(observation), strict=True):
             target[rows] = leaf
+
+
+def create(environment: config.Environment, size: int, first_row: int) -> Any:
+    """Create a batch of this number of environments that EnvPool steps.
+
+    Raises:
+      BackendError: if EnvPool is not installed, or does not have the environment.
+    """
+    id, limit = environment.id, environment.max_length
+    if callable(id):
+        raise config.BackendError(
+            "EnvPool makes environments by name; use backend workers."
+        )
+    args = id, size, environment.num_workers, limit, environment.kwargs
+    try:
+        return EnvPool(*args, first_row)
+    except ModuleNotFoundError as error:
+        if error.name != "envpool":
+            raise
+        raise config.BackendError(
+            "Backend envpool needs EnvPool; install the extra [envpool], or use "
+            "backend workers."
+        ) from None
+    except LookupError as error:
+        raise config.BackendError(f"{error.args[0]} Use backend workers.") from None

@@ -34,7 +34,7 @@ def create():
             id = functools.partial(vectorize, id, backend, kwargs.get("max_length"))
             backend = "vector"
             kwargs.pop("max_length", None)
-        if backend in ("workers", "envpool"):
+        if backend in ("workers", "envpool", "mujoco"):
             kwargs["num_workers"] = 2
         environment = Environment(id, backend, num_agents, **kwargs)
         batches.append(make.batch(environment))

@@ -10,7 +10,7 @@ from agents.tools import config, sections
 @pytest.mark.parametrize(
     ("field", "value", "used"),
     [
-        ("num_workers", 2, {"auto", "workers", "envpool"}),
+        ("num_workers", 2, {"auto", "workers", "envpool", "mujoco"}),
         ("action_lag", True, {*BACKENDS} - {"compiled"}),
         ("timeout", 9.0, {*BACKENDS}),  # Films are made by processes, whatever it is.
         ("kwargs", {"a": 1}, {*BACKENDS}),

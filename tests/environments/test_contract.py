@@ -10,6 +10,7 @@ import pytest
 
 from agents import testing
 from agents.environments import Environment, make
+from agents.environments.mujoco import task
 from agents.testing import mocks
 from agents.tools import batch_env, processes, transitions
 
@@ -106,8 +107,14 @@ def test_kept_observations_never_change(create, backend):
             assert leaf.flags.writeable
 
 
-@pytest.mark.parametrize("backend", NAMES + VECTOR)
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5"])
+TASKS = ("CartPole-v1", "Pendulum-v1", "HalfCheetah-v5")
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [(backend, name) for backend in NAMES + VECTOR for name in TASKS]
+    + [("mujoco", name) for name in task.GYMNASIUM],
+)
 def test_every_backend_conforms(create, backend, name):
     testing.check_batch_env(
         lambda: create(name, 3, backend, max_length=20),

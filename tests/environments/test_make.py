@@ -5,7 +5,7 @@ import sys
 import gymnasium
 import pytest
 
-from agents.environments import Environment, config, make
+from agents.environments import Environment, config, make, singles
 from agents.testing import mocks
 from agents.tools import config as config_
 from agents.tools import spaces
@@ -16,7 +16,7 @@ def test_backends_say_what_they_cannot_run():
         make.batch(Environment(mocks.MockEnvironment, "envpool", 2))
     with pytest.raises(config_.ConfigError, match="did you mean 'workers'"):
         Environment("CartPole-v1", "wrokers", 2)
-    with pytest.raises(make.EnvironmentNotFound, match="did you mean CartPole"):
+    with pytest.raises(singles.EnvironmentNotFound, match="did you mean CartPole"):
         make.batch(Environment("CartPol-v1", "vector", 2))
     with pytest.raises(config.BackendError, match="VectorEnv.*workers"):
         make.batch(Environment(_single, "vector", 2))
@@ -33,7 +33,7 @@ def test_missing_packages_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     for name in [x for x in gymnasium.registry if x.startswith("ALE/")]:
         monkeypatch.delitem(gymnasium.registry, name)
-    with pytest.raises(make.EnvironmentNotFound, match="extra .atari."):
+    with pytest.raises(singles.EnvironmentNotFound, match="extra .atari."):
         make.describe(Environment("ALE/Pong-v5"))
 
 
@@ -45,10 +45,12 @@ def test_automatic_backend():
 
 
 def test_unknown_environments_are_suggested():
-    with pytest.raises(make.EnvironmentNotFound, match="did you mean CartPole-v1") as e:
+    with pytest.raises(
+        singles.EnvironmentNotFound, match="did you mean CartPole-v1"
+    ) as e:
         make.describe(Environment("CartPol-v1"))
     assert "\n" not in str(e.value)
-    with pytest.raises(make.EnvironmentNotFound, match="no module 'no_such_module'"):
+    with pytest.raises(singles.EnvironmentNotFound, match="no module 'no_such_module'"):
         make.describe(Environment("no_such_module:function"))
     with pytest.raises(config_.ConfigError, match="'environment.backend' is 'threads'"):
         Environment("CartPole-v1", "threads", 2)
@@ -58,7 +60,7 @@ def test_constructors_that_raise_show_their_traceback():
     def construct(size):
         raise KeyError(size)
 
-    with pytest.raises(make.ConstructorError, match="raise KeyError"):
+    with pytest.raises(singles.ConstructorError, match="raise KeyError"):
         make.describe(Environment(construct, kwargs={"size": 3}))
 
 

@@ -26,6 +26,9 @@ class Mujoco(batch_env.Backend):
       overlap: Whether rows move between `start` and `finish` already. That needs one
         thread more, to which to hand over takes longer than to step few small robots.
 
+    Attributes:
+      simulations: State and fields of the rows.
+
     Raises:
       Mistake: if the model does not load, or the robot's functions do not fit.
       EnvError: if a function of the robot raises.
@@ -45,9 +48,9 @@ class Mujoco(batch_env.Backend):
         self.max_length = max_length or robot.max_length
         self._elapsed = np.zeros(num_envs, np.int64)
         self._generators = [seeding.np_random(0)[0] for _ in range(num_envs)]
-        self._simulations = simulations.Simulations(robot, num_envs, num_threads or 0)
-        self._data = self._simulations.data
-        self._shape = num_envs, self._simulations.model.nu
+        self.simulations = simulations.Simulations(robot, num_envs, num_threads or 0)
+        self._data = self.simulations.data
+        self._shape = num_envs, self.simulations.model.nu
         found = self._probe()
         self._generators = [seeding.np_random()[0] for _ in range(num_envs)]
         super().__init__(*found, transitions.Buffers.create(*found, num_envs))
@@ -64,14 +67,14 @@ class Mujoco(batch_env.Backend):
     def _start(self, restart: bool):
         with functions.running(self.robot, "step"):
             self._action = actions.typed(self.action_space, self._buffers.action)
-            step = functools.partial(self._simulations.step, self._act())
+            step = functools.partial(self.simulations.step, self._act())
         self._wait = self._thread.submit(step).result if self._thread else step
 
     def _finish(self, restart: bool) -> dict:
         self._wait()
         self._elapsed += 1
-        if not self.robot.resumes and self._simulations.restarted().any():
-            self._complain_of(self._simulations.restarted())
+        if not self.robot.resumes and self.simulations.restarted().any():
+            self._complain_of(self.simulations.restarted())
         numbers = self._buffers.numbers
         with functions.running(self.robot, "step"):
             reward, terminated = self._judge()
@@ -95,7 +98,7 @@ class Mujoco(batch_env.Backend):
         """Begin episodes in these rows; write their observations."""
         self._elapsed[rows] = 0
         with functions.running(self.robot, "reset"):
-            self._simulations.begin(rows, [self._generators[row] for row in rows])
+            self.simulations.begin(rows, [self._generators[row] for row in rows])
             self._observe(targets, rows)
 
     def _act(self) -> np.ndarray:
@@ -118,7 +121,7 @@ class Mujoco(batch_env.Backend):
             target[rows] = leaf[rows]
 
     def _complain(self, result: batch_env.Results):
-        unstable = self._simulations.unstable()
+        unstable = self.simulations.unstable()
         if unstable.any():
             self._complain_of(unstable)
         super()._complain(result)
@@ -136,10 +139,10 @@ class Mujoco(batch_env.Backend):
         """Call all functions once; return the spaces of one row."""
         rows = np.arange(len(self._data))
         with functions.running(self.robot, "start"):
-            self._simulations.begin(rows, self._generators)
+            self.simulations.begin(rows, self._generators)
             observation = self.robot.observation(self._data)
             found = functions.observation_space(self.robot, observation)
-            space = functions.action_space(self.robot, self._simulations.model)
+            space = functions.action_space(self.robot, self.simulations.model)
             zeros = spaces.flatten(spaces.spec(space))
             self._action = actions.typed(space, [x.zeros(len(rows)) for x in zeros])
             self._act()

@@ -46,6 +46,7 @@ class Robot(abc.ABC):
       varied: Names of fields of `mujoco.MjModel` that `vary` changes.
       observation_space: By default unlimited, shaped like observations.
       action_space: By default the control ranges of the actuators.
+      resumes: Whether episodes go on when unstable physics let MuJoCo begin anew.
     """
 
     model: str | pathlib.Path | Any
@@ -56,7 +57,6 @@ class Robot(abc.ABC):
     observation_space: gymnasium.Space | None = None
     action_space: gymnasium.Space | None = None
     resumes: bool = False
-    """Whether episodes go on when physics are unstable and MuJoCo begins anew."""
 
     def vary(self, model: Any, random: Any) -> None:
         """Change the models of K rows at the beginnings of their episodes.
@@ -84,6 +84,7 @@ class Robot(abc.ABC):
 
     def before(self, data: Any) -> Any:
         """Return what `reward` needs to know of the time before the step."""
+        return None
 
     @abc.abstractmethod
     def observation(self, data: Any) -> Any:
@@ -106,3 +107,8 @@ class Robot(abc.ABC):
     def control(self, action: Any) -> np.ndarray:
         """Return controls `[N, nu]` of actions; for action spaces of your own."""
         return action
+
+
+def is_robot(function: Any) -> bool:
+    """Return whether this is a class of robots."""
+    return isinstance(function, type) and issubclass(function, Robot)

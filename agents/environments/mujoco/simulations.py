@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.environments.mujoco import fields, forces
+from agents.environments.mujoco import fields, forces, messages
 from agents.environments.mujoco import robot as robot_
 from agents.tools import errors
 
@@ -34,6 +34,7 @@ class Simulations:
         import mjbatch
         import mujoco
 
+        messages.print_once()
         self.model = load(robot)
         self._robot = robot
         self._batch = mjbatch.Batch(self.model, length, num_threads)
@@ -70,6 +71,16 @@ class Simulations:
         self._batch.forward(chosen)
         for name in self._forced & set(self._bound):
             self._bound[name][rows] = 0
+
+    def copy(self, row: int) -> Any:
+        """Return a row as `mujoco.MjData` of the model, for pictures."""
+        import mujoco
+
+        data = mujoco.MjData(self.model)
+        kind = mujoco.mjtState.mjSTATE_INTEGRATION
+        mujoco.mj_setState(self.model, data, self._state[row], kind)
+        mujoco.mj_forward(self.model, data)
+        return data
 
     def restarted(self) -> np.ndarray:
         """Return where MuJoCo began anew because physics were unstable, bool `[N]`."""

@@ -58,7 +58,9 @@ class Pair:
     """A batch, and as many environments of Gymnasium, stepped side by side."""
 
     def __init__(self, id, limit, **kwargs):
-        self.envs = [gymnasium.make(id, max_episode_steps=limit, **kwargs) for _ in SEEDS]
+        self.envs = [
+            gymnasium.make(id, max_episode_steps=limit, **kwargs) for _ in SEEDS
+        ]
         for env in self.envs:
             env.action_space.seed(0)
         self.robot = task.create(id, kwargs)
@@ -68,7 +70,9 @@ class Pair:
 
     def reset(self):
         found = self.batch.reset(seeds=SEEDS)
-        expected = [env.reset(seed=x)[0] for env, x in zip(self.envs, SEEDS, strict=True)]
+        expected = [
+            env.reset(seed=x)[0] for env, x in zip(self.envs, SEEDS, strict=True)
+        ]
         np.testing.assert_array_equal(found, np.float32(expected))
 
     def step(self):

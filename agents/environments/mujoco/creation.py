@@ -1,0 +1,58 @@
+"""Batches of robots and of Gymnasium's tasks, by their descriptions."""
+
+import functools
+
+from agents.environments import config, singles
+from agents.environments.mujoco import backend, robot, task
+
+
+def covers(environment: config.Environment) -> bool:
+    """Return whether this backend runs exactly what is described."""
+    if robot.is_robot(singles.function(environment.id)):
+        return True
+    known = task.covers(environment.id, environment.kwargs)
+    return known and not environment.action_mask and _missing() is None
+
+
+def create(
+    environment: config.Environment, size: int, first_row: int, overlap: bool
+) -> backend.Mujoco:
+    """Create a batch of this number of rows.
+
+    Raises:
+      BackendError: if there is no such robot, or mjbatch is not installed.
+    """
+    if reason := _missing():
+        raise config.BackendError(
+            "Backend mujoco needs mjbatch and the version of MuJoCo that it is made "
+            f"for ({reason}); install both by `pip install mjbatch`, or use backend "
+            "workers."
+        )
+    one = _robot(environment)
+    limit = environment.max_length or one.max_length
+    return backend.Mujoco(one, size, environment.num_workers, limit, first_row, overlap)
+
+
+def _robot(environment: config.Environment) -> robot.Robot:
+    """Create the robot of a class, or the task of an id."""
+    id, kwargs = environment.id, environment.kwargs
+    if isinstance(id, str) and id in task.GYMNASIUM:
+        return task.create(id, kwargs)
+    function = singles.function(id)
+    if robot.is_robot(function):
+        return function(**kwargs)
+    raise config.BackendError(
+        f"{id!r} is no robot, as backend mujoco needs; it has "
+        f"{', '.join(task.GYMNASIUM)}, and classes of yours by module:Class. Use "
+        "backend workers."
+    )
+
+
+@functools.cache
+def _missing() -> str | None:
+    """Return why mjbatch cannot be imported; None if it can."""
+    try:
+        import mjbatch  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return None

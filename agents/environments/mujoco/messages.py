@@ -1,0 +1,22 @@
+"""Warnings of MuJoCo, which concern every simulation of this process."""
+
+import sys
+
+
+def print_once():
+    """Print each warning of MuJoCo once, without those about its own models.
+
+    By default MuJoCo repeats them for every environment, and writes them to a file.
+    """
+    import mujoco
+
+    if mujoco.get_mju_user_warning() is not None:
+        return
+    seen = set()
+
+    def warn(text: str):
+        if text not in seen and "is deprecated" not in text:
+            print(f"MuJoCo warning: {text}", file=sys.stderr)
+        seen.add(text)
+
+    mujoco.set_mju_user_warning(warn)
