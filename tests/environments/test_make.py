@@ -1,11 +1,13 @@
 """Environments by their descriptions: which backend, what is found, what is refused."""
 
+import dataclasses
 import sys
 
 import gymnasium
 import pytest
 
 from agents.environments import Environment, config, make, singles
+from agents.environments.mujoco import creation
 from agents.testing import mocks
 from agents.tools import config as config_
 from agents.tools import spaces
@@ -37,6 +39,33 @@ def test_missing_packages_name_the_extra(monkeypatch):
         make.describe(Environment("ALE/Pong-v5"))
 
 
+def test_robots_need_mjbatch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mjbatch", None)
+    creation._missing.cache_clear()
+    try:
+        assert make.choose(Environment("Ant-v5")) == "workers"
+        with pytest.raises(config.BackendError, match="mjbatch.*pip install.*workers"):
+            make.batch(Environment("Ant-v5", "mujoco", 2))
+    finally:
+        creation._missing.cache_clear()
+
+
+def test_tasks_of_mujoco_are_taken_where_they_are_exact(monkeypatch):
+    def choose(id="HalfCheetah-v5", **kwargs):
+        return make.choose(Environment(id, **kwargs))
+
+    assert choose() == choose(max_length=7) == choose(num_workers=1) == "mujoco"
+    assert choose(kwargs={"ctrl_cost_weight": 1, "xml_file": "a.xml"}) == "mujoco"
+    assert choose(kwargs={"render_mode": "rgb_array"}) == "workers"
+    assert choose(kwargs={"ctrl_cost_wait": 1}) == "workers"
+    assert choose("HalfCheetah-v4") == choose(action_mask=True) == "workers"
+    spec = dataclasses.replace(
+        gymnasium.registry["HalfCheetah-v5"], entry_point=_single
+    )
+    monkeypatch.setitem(gymnasium.registry, "HalfCheetah-v5", spec)
+    assert choose() == "workers"
+
+
 def test_automatic_backend():
     assert make.choose(Environment("CartPole-v1")) == "workers"
     assert make.choose(Environment(mocks.MockEnvironment)) == "workers"
@@ -65,6 +94,10 @@ def test_constructors_that_raise_show_their_traceback():
 
 
 def test_description_of_environments():
+    assert make.describe(Environment("HalfCheetah-v5")) == make.describe(
+        Environment("HalfCheetah-v5", "workers")
+    )
+    assert make.describe(Environment("Pusher-v5", max_length=9)).max_length == 9
     cartpole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
     assert make.describe(Environment("CartPole-v1")).max_length == 500
     assert make.describe(Environment("CartPole-v1", max_length=900)).max_length == 900

@@ -27,6 +27,7 @@ class Simulations:
     Attributes:
       model: The `mujoco.MjModel`.
       data: Fields of all rows, which cannot be written.
+      varied: Fields `[N, ...]` of the models that vary.
     """
 
     def __init__(self, robot: robot_.Robot, length: int, num_threads: int):
@@ -46,7 +47,7 @@ class Simulations:
         dt = self.model.opt.timestep * robot.frame_skip
         self._fields = lambda length, load: fields.Fields(self.model, dt, length, load)
         self.data = self._fields(length, self._read)
-        self._varied = {name: self._expand(name) for name in robot.varied}
+        self.varied = {name: self._expand(name) for name in robot.varied}
         self._known = [x for x in dir(mujoco.MjData) if not x.startswith("_")]
 
     def step(self, control: np.ndarray) -> None:
@@ -59,7 +60,7 @@ class Simulations:
         random = fields.Random(generators)
         chosen = np.zeros(len(self.data), bool)
         chosen[rows] = True
-        if self._varied:
+        if self.varied:
             self._vary(rows, random)
             self._batch.set_const(chosen)
         self._state[rows] = self._start
@@ -92,7 +93,7 @@ class Simulations:
 
     def _vary(self, rows: np.ndarray, random: fields.Random) -> None:
         """Write new values of the fields that vary."""
-        first = {name: getattr(self.model, name) for name in self._varied}
+        first = {name: getattr(self.model, name) for name in self.varied}
 
         def load(name):
             if name not in first:
@@ -102,7 +103,7 @@ class Simulations:
         model = self._fields(len(rows), load)
         self._robot.vary(model, random)
         for name in first:
-            self._varied[name][rows] = getattr(model, name)
+            self.varied[name][rows] = getattr(model, name)
 
     def _bind(self, name: str) -> np.ndarray:
         """Return a live field of all rows."""
@@ -114,11 +115,13 @@ class Simulations:
         """Return a live field that cannot be written."""
         if name not in self._known:
             raise fields.unknown("field of MjData", name, self._known)
-        new = name not in self._bound
-        view = self._bind(name).view()
+        if name not in self._bound:
+            state = self._state.copy()
+            self._bind(name)
+            self._batch.forward()  # It also fills the new field.
+            self._state[:] = state
+        view = self._bound[name].view()
         view.flags.writeable = False
-        if new:
-            self._batch.forward()
         return view
 
     def _initial(self, name: str) -> np.ndarray:

@@ -1,0 +1,406 @@
+"""Robots of users: their functions, fields, models, variation and mistakes."""
+
+import functools
+import pathlib
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+import robots
+
+from agents import testing
+from agents.environments import Environment, config, make
+from agents.environments.mujoco import backend, fields, functions, simulations
+from agents.tools import batch_env, errors, processes
+
+ACTIONS = np.random.default_rng(0).uniform(-1, 1, (60, 3, 1)).astype(np.float32)
+
+
+@pytest.fixture
+def create():
+    """Function that makes a batch of a robot, and closes it at last."""
+    batches = []
+
+    def function(robot, size=3, **kwargs):
+        batches.append(backend.Mujoco(robot, size, 2, **kwargs))
+        return batches[-1]
+
+    yield function
+    for batch in batches:
+        batch.close()
+
+
+class Alone:
+    """One row of a robot by MuJoCo's own functions."""
+
+    def __init__(self, robot, seed):
+        self._robot, self._random = robot, np.random.default_rng(seed)
+        self.model = mujoco.MjModel.from_xml_string(robots.MODEL)
+        self.data = mujoco.MjData(self.model)
+        self._nominal = self.model.body_mass.copy(), self.model.body_inertia.copy()
+        self._gear = self.model.actuator_gear.copy()
+
+    def reset(self):
+        random, model, data = self._random, self.model, self.data
+        if self._robot.varied:
+            pole = model.body("pole").id
+            factor = random.uniform(0.5, 2)
+            model.body_mass[pole] = self._nominal[0][pole] * factor
+            model.body_inertia[pole] = self._nominal[1][pole] * factor
+            model.geom("floor").friction[0] = random.uniform(0.1, 1)
+            model.actuator_gear[0, 0] = self._gear[0, 0] + random.normal()
+            mujoco.mj_setConst(model, data)
+        mujoco.mj_resetData(model, data)
+        data.joint("rail").qpos = random.uniform(-1, 1)
+        data.joint("hinge").qpos = random.normal(0, 0.5)
+        data.joint("free").qpos[2] = 0.3
+        data.qvel += random.uniform(-0.5, 0.5, model.nv)
+        mujoco.mj_forward(model, data)
+        return self._observation()
+
+    def step(self, action):
+        before = self.data.site("tip").xpos[0]
+        self.data.ctrl[:] = action
+        mujoco.mj_step(self.model, self.data, nstep=2)
+        speed = (self.data.site("tip").xpos[0] - before) / 0.02
+        angle = self.data.joint("hinge").qpos[0]
+        reward = np.cos(angle) - abs(speed) - action[0] ** 2
+        return self._observation(), reward, abs(angle) > 1.2
+
+    def _observation(self):
+        place = self.data.sensor("place").data - self.data.body("ball").xpos
+        return np.concatenate([self.data.qpos, self.data.qvel]), place
+
+
+@pytest.mark.parametrize("cls", [robots.CartPole, robots.Varied])
+def test_robots_move_as_by_plain_mujoco(create, cls):
+    batch = create(cls())
+    rows = [Alone(cls(), seed) for seed in (4, 5, 6)]
+
+    def same(found, expected):
+        state, place = (np.float32(x) for x in zip(*expected, strict=True))
+        np.testing.assert_array_equal(found["state"], state)
+        np.testing.assert_array_equal(found["place"], place)
+
+    same(batch.reset(seeds=[4, 5, 6]), [row.reset() for row in rows])
+    ends = 0
+    for time, action in enumerate(ACTIONS):
+        observation, reward, terminated, truncated, _ = batch.step(action)
+        expected = [row.step(x) for row, x in zip(rows, action, strict=True)]
+        same(observation, [x[0] for x in expected])
+        np.testing.assert_array_equal(reward, np.float32([x[1] for x in expected]))
+        assert terminated.tolist() == [x[2] for x in expected]
+        done = np.flatnonzero(terminated | truncated)
+        ends += len(done)
+        if len(done):
+            same(batch.reset(done), [rows[row].reset() for row in done])
+        elif time == 20:
+            same(batch.reset([2, 0]), [rows[row].reset() for row in (2, 0)])
+    assert ends >= 3
+
+
+def test_limits_truncate_and_are_replaced(create):
+    for limit, length in ((None, 30), (4, 4)):
+        batch = create(robots.CartPole(0.0), max_length=limit)
+        batch.reset()
+        flags = [batch.step(np.zeros((3, 1)))[3].tolist() for _ in range(length)]
+        assert flags == [[False] * 3] * (length - 1) + [[True] * 3]
+
+
+@pytest.mark.parametrize("backend_", ["mujoco", "workers", "serial"])
+@pytest.mark.parametrize("cls", [robots.CartPole, robots.Switch, robots.Varied])
+def test_robots_conform_on_every_backend(backend_, cls):
+    if backend_ == "workers" and cls is not robots.Varied:
+        return
+    workers = None if backend_ == "serial" else 2
+    environment = Environment(cls, backend_, 3, workers, kwargs={"scale": 0.3})
+    testing.check_batch_env(
+        lambda: make.batch(environment),
+        reference=make.constructor(environment),
+        steps=50,
+    )
+
+
+def test_halves_are_parts_of_the_whole():
+    environment = Environment(robots.Varied, num_agents=4, num_workers=2)
+    whole, parts = make.batch(environment), make.halves(environment)
+    seeds = np.arange(4)
+    expected = whole.reset(seeds=seeds)["state"]
+    found = [x.reset(seeds=y)["state"] for x, y in zip(parts, (seeds[:2], seeds[2:]))]  # noqa: B905
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+    for time in range(40):
+        action = ACTIONS[time, :1].repeat(4, 0)
+        whole.start(action, restart=True)
+        for part in parts:
+            part.start(action[:2], restart=True)
+        numbers = [part.finish().numbers for part in reversed(parts)][::-1]
+        np.testing.assert_array_equal(np.concatenate(numbers), whole.finish().numbers)
+    for batch in (whole, *parts):
+        batch.close()
+
+
+def test_fields_have_the_names_of_mujoco(create):
+    batch = create(robots.CartPole())
+    batch.reset(seeds=[1, 2, 3])
+    batch.step(ACTIONS[0])
+    data, row = batch[0], batch.simulations.copy(1)
+    mujoco.mj_forward(data.model, row)
+    data.cvel, data.xanchor, data.actuator_force  # Bound late, so filled anew. # noqa: B018
+    np.testing.assert_array_equal(data.qpos[1], row.qpos)
+    for kind, name, quantities in (
+        ("body", "pole", ("xpos", "xquat", "cvel")),
+        ("geom", "rod", ("xpos", "xmat")),
+        ("site", "tip", ("xpos",)),
+        ("joint", "free", ("qpos", "qvel", "qacc", "xanchor")),
+    ):
+        ours, theirs = getattr(data, kind)(name), getattr(row, kind)(name)
+        for quantity in quantities:
+            found, expected = getattr(ours, quantity), getattr(theirs, quantity)
+            assert found.shape == (3, *expected.shape)
+            if quantity in ("qpos", "qvel", "cvel", "xanchor"):
+                np.testing.assert_array_equal(found[1], expected)
+    assert data.joint("hinge").qpos.shape == data.actuator("push").force.shape == (3,)
+    assert data.sensor("angle").shape == data.actuator("push").ctrl.shape == (3,)
+    assert data.sensor("place").shape == (3, 3)
+    assert data.joint(0).qvel.tolist() == data.qvel[:, 0].tolist()
+    assert data.dt == 0.02
+    assert len(data) == 3
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda data: data.qpoz, "no field of MjData 'qpoz'; did you mean 'qpos'"),
+        (lambda data: data.joint("hing"), "no joint 'hing'; did you mean 'hinge'"),
+        (lambda data: data.body("x"), "no body 'x'; known are ball, cart, pole, world"),
+        (lambda data: data.body("pole").mess, "no field of MjData 'mess'"),
+        (lambda data: setattr(data, "qpos", 0), "qpos .* cannot be set.*read-only"),
+    ],
+)
+def test_wrong_fields_are_mistakes(create, use, text):
+    class Wrong(robots.CartPole):
+        def observation(self, data):
+            return use(data)
+
+    with pytest.raises(fields.FieldError, match=text):
+        create(Wrong())
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda data: data.xpos, "no field of the state 'xpos'"),
+        (lambda data: setattr(data, "qpos", np.ones(3)), r"qpos \[2, 9\].*array \[3\]"),
+        (
+            lambda data: setattr(data.joint("rail"), "qpos", np.ones((2, 1, 3))),
+            r"qpos \[2\] cannot be set to an array \[2, 1, 3\]",
+        ),
+    ],
+)
+def test_wrong_beginnings_are_mistakes(create, use, text):
+    class Wrong(robots.CartPole):
+        def initial(self, data, random):
+            use(data)
+
+    with pytest.raises(fields.FieldError, match=text):
+        create(Wrong(), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "text"),
+    [
+        ("reward", lambda data: 0.0, r"float 0.0; expected numbers \[3\]"),
+        ("reward", lambda data: data.qpos[:, :1], r"float64 \[3, 1\]; .*numbers \[3\]"),
+        (
+            "terminal",
+            lambda data: data.qpos[:, 0],
+            r"float64 \[3\]; expected bool \[3\]",
+        ),
+        ("observation", lambda data: data.qpos[0, 0], r"float64 .*expected floats \[N"),
+        ("observation", lambda data: abs(data.qpos) > 1, "bool .*an observation_space"),
+        (
+            "control",
+            lambda data: np.ones(3),
+            r"float64 \[3\]; expected numbers \[3, 1\]",
+        ),
+    ],
+)
+def test_wrong_results_are_named(create, name, result, text):
+    class Wrong(robots.CartPole):
+        pass
+
+    setattr(Wrong, name, lambda self, *args: result(create.data))
+    create.data = create(robots.CartPole())[0]
+    with pytest.raises(
+        functions.FunctionError, match=f"Wrong.{name} gives {text}"
+    ) as e:
+        create(Wrong())
+    assert "\n" not in str(e.value)
+
+
+def test_observations_must_keep_their_shape_and_fit_their_space(create):
+    class Shrinking(robots.CartPole):
+        def observation(self, data):
+            return data.qpos[:, : 2 if data.time[0] > 0.05 else 3]
+
+    batch = create(Shrinking(0.0))
+    batch.reset()
+    batch.step(ACTIONS[0])
+    batch.step(ACTIONS[0])
+    with pytest.raises(batch_env.EnvDataError, match=r"\[3, 2\].*float32 \[3, 3\]"):
+        batch.step(ACTIONS[0])
+
+    class Narrow(robots.CartPole):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+
+    with pytest.raises(
+        functions.FunctionError, match=r"dict with keys.*float32 \[3, 2"
+    ):
+        create(Narrow())
+
+
+def test_exceptions_show_their_traceback(create):
+    class Wrong(robots.CartPole):
+        def reward(self, before, action, data):
+            return 1 / 0
+
+    with pytest.raises(processes.EnvError, match="Wrong raised ZeroDivisionError") as e:
+        create(Wrong())
+    assert "return 1 / 0" in str(e.value)
+    with pytest.raises(errors.Mistake, match=r"Cannot construct .*ZeroDivision"):
+        make.describe(Environment(Wrong))
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("<mujoco><worldbody><geom sise='1'/></worldbody></mujoco>", "sise.*line 1"),
+        ("missing.xml", "missing.xml, does not load: .*missing.xml"),
+        (3, "must be a file, XML or a mujoco.MjSpec, got int"),
+    ],
+)
+def test_models_that_do_not_load_say_why(create, model, text):
+    cls = type("Wrong", (robots.CartPole,), {"model": model})
+    with pytest.raises(simulations.ModelError, match=f"model of Wrong.*{text}") as e:
+        create(cls())
+    assert "\n" not in str(e.value)
+
+
+def test_models_are_files_next_to_the_class_or_specs(create, tmp_path):
+    path = tmp_path / "model.xml"
+    path.write_text(robots.MODEL)
+    spec = mujoco.MjSpec.from_string(robots.MODEL)
+    for model in (str(path), pathlib.Path(path), spec, spec):
+        cls = type("Mine", (robots.CartPole,), {"model": model})
+        assert create(cls()).reset()["state"].shape == (3, 17)
+    path.write_text("<mujoco>\n<nonsense/></mujoco>")
+    with pytest.raises(simulations.ModelError, match=r"model.xml, does not.*line 2"):
+        create(type("Mine", (robots.CartPole,), {"model": str(path)})())
+
+
+def test_actuators_need_a_range_or_a_space(create):
+    free = robots.MODEL.replace('ctrlrange="-1 1"', "")
+    with pytest.raises(functions.FunctionError, match="actuator 0 without ctrlrange"):
+        create(type("Free", (robots.CartPole,), {"model": free})())
+
+
+def test_unstable_physics_name_row_and_step(create):
+    class Wild(robots.CartPole):
+        action_space = gymnasium.spaces.Box(-1e30, 1e30, (1,))
+        model = robots.MODEL.replace('ctrlrange="-1 1"', "")
+
+    batch = create(Wild(0.0), 3, first_row=6)
+    batch.reset()
+    batch.step(np.zeros((3, 1)))
+    with pytest.raises(batch_env.EnvDataError, match="row 7: unstable .* step 2 of"):
+        batch.step([[0.0], [1e30], [0.0]])
+
+
+def test_values_that_are_not_finite_name_the_row(create):
+    class Infinite(robots.CartPole):
+        def reward(self, before, action, data):
+            return np.where(data.time > 0.03, np.arange(3) / 0.5 - 2, 1) ** -1.0
+
+    batch = create(Infinite(0.0))
+    batch.reset()
+    batch.step(ACTIONS[0])
+    with (
+        np.errstate(divide="ignore"),
+        pytest.raises(batch_env.EnvDataError, match="row 1: reward inf is not finite"),
+    ):
+        batch.step(ACTIONS[0])
+
+
+def test_forces_are_those_of_the_last_time_step(create):
+    class Touching(robots.CartPole):
+        forces = True
+
+        def observation(self, data):
+            return np.stack([data.cfrc_ext, data.cacc, data.cfrc_int], 1)
+
+    batch = create(Touching(0.0))
+    assert not batch.reset(seeds=[0, 1, 2]).any()
+    row = Alone(robots.CartPole(0.0), 1)
+    row._random = np.random.default_rng(1)
+    row.reset()
+    row.data.qvel[:] = 0
+    row.data.qpos[1] = 0
+    mujoco.mj_forward(row.model, row.data)
+    for _ in range(20):
+        found = batch.step(np.ones((3, 1)))[0]
+        row.data.ctrl[:] = 1
+        mujoco.mj_step(row.model, row.data, nstep=2)
+        mujoco.mj_rnePostConstraint(row.model, row.data)
+        parts = row.data.cfrc_ext, row.data.cacc, row.data.cfrc_int
+        np.testing.assert_array_equal(found[1], np.float32(parts))
+    assert found[1, 0].any()
+
+
+def test_rows_vary_by_their_seeds_alone(create):
+    def masses(batch, seeds):
+        batch.reset(seeds=seeds)
+        return batch.simulations.varied["body_mass"][:, 2].copy()
+
+    few, many = create(robots.Varied(), 3), create(robots.Varied(), 5)
+    first = masses(few, [7, 8, 9])
+    assert len(set(first)) == 3
+    assert masses(many, [1, 9, 8, 7, 2])[1:4].tolist() == first[::-1].tolist()
+    few.reset([1])
+    after = few.simulations.varied["body_mass"][:, 2]
+    assert (after == first).tolist() == [True, False, True]
+    assert masses(few, [7, 8, 9]).tolist() == first.tolist()
+
+
+def test_what_varies_must_be_declared(create):
+    class Wrong(robots.Varied):
+        varied = ("body_mass",)
+
+    with pytest.raises(fields.FieldError, match="varied, 'body_inertia'"):
+        create(Wrong())
+
+    class Unknown(robots.Varied):
+        varied = ("body_mas",)
+
+    with pytest.raises(fields.FieldError, match="no field of MjModel 'body_mas'; did"):
+        create(Unknown())
+
+
+def test_single_environments_render(headless):
+    env = make.constructor(Environment(robots.CartPole, kwargs={"scale": 1.0}))()
+    assert env.metadata == {"render_modes": ["rgb_array"], "render_fps": 50}
+    assert env.render() is None
+    observation, info = env.reset(seed=3)
+    assert env.observation_space.contains(observation)
+    assert info == {}
+    env.close()
+
+
+def test_functions_that_are_no_robots_are_refused():
+    with pytest.raises(config.BackendError, match="is no robot.*Ant-v5.*workers"):
+        make.batch(Environment("CartPole-v1", "mujoco", 2))
+    with pytest.raises(config.BackendError, match="cannot move.*action_mask"):
+        make.batch(Environment("Ant-v5", "mujoco", 2, action_mask=True))
+    make_robot = functools.partial(make.describe, Environment(robots.CartPole))
+    assert make_robot().max_length == 30
+    assert make_robot().action_space == gymnasium.spaces.Box(-1, 1, (1,))
