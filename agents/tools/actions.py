@@ -96,9 +96,18 @@ def _builder(structure: Any) -> Callable:
 
 def typed(space: gymnasium.Space, leaves: Sequence[np.ndarray]) -> Any:
     """Convert leaves `[N, ...]` to a structure with the dtypes of their space."""
+    if spaces.children(space) is None:
+        return _typed(leaves[0], space)
     pairs = zip(leaves, spaces.flatten(space), strict=True)
-    typed = [leaf.astype(part.dtype) for leaf, part in pairs]
-    return spaces.unflatten(spaces.spec(space), typed)
+    return spaces.unflatten(spaces.spec(space), [_typed(*pair) for pair in pairs])
+
+
+def _typed(leaf: np.ndarray, space: gymnasium.Space) -> np.ndarray:
+    """Return a copy of a leaf `[N, ...]` with the dtype of its space."""
+    typed = leaf.astype(space.dtype)
+    if space.dtype == np.float64:  # Rounding to float32 may exceed the bounds.
+        np.clip(typed, space.low, space.high, out=typed)
+    return typed
 
 
 def _column(space: gymnasium.Space) -> Callable[[np.ndarray], list]:
@@ -106,9 +115,7 @@ def _column(space: gymnasium.Space) -> Callable[[np.ndarray], list]:
     if isinstance(space, gymnasium.spaces.Discrete):
         return lambda leaf: leaf.tolist()
     split = list if space.shape else _scalars
-    if space.dtype == np.float64:  # Rounding to float32 may exceed the bounds.
-        return lambda leaf: split(leaf.astype(np.float64).clip(space.low, space.high))
-    return lambda leaf: split(leaf.astype(space.dtype))
+    return lambda leaf: split(_typed(leaf, space))
 
 
 def _scalars(leaf: np.ndarray) -> list[np.ndarray]:

@@ -83,9 +83,9 @@ class Mujoco(batch_env.Backend):
         numbers[:, transitions.TERMINATED] = terminated
         if self.max_length:
             numbers[:, transitions.TRUNCATED] = self._elapsed >= self.max_length
-        done = np.flatnonzero(numbers[:, transitions.FLAGS].any(1))
-        if restart and len(done):
-            self._begin(done, self._buffers.following)
+        flags = numbers[:, transitions.FLAGS]
+        if restart and np.count_nonzero(flags):
+            self._begin(np.flatnonzero(flags.any(1)), self._buffers.following)
         return {}
 
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
