@@ -170,9 +170,13 @@ def environments(environment: Any, rows: int) -> Any:
     """Create a batch of environments in the graph, by default in this process.
 
     Other processes of the machine are other actors, so `auto` chooses `serial` in place
-    of `workers`.
+    of `workers`, and one thread for `mujoco`.
     """
     changes = {"num_agents": rows}
-    if environment.backend == "auto" and make.choose(environment) == "workers":
-        changes |= {"backend": "serial", "num_workers": None}
+    if environment.backend == "auto":
+        chosen = make.choose(environment)
+        if chosen == "workers":
+            changes |= {"backend": "serial", "num_workers": None}
+        elif chosen == "mujoco":
+            changes |= {"num_workers": 1}
     return make.in_graph(dataclasses.replace(environment, **changes))

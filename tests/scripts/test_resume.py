@@ -56,8 +56,10 @@ RUNS = {
         *("--set", "train.steps=40000", "--set", "train.eval_every=4000"),
     ],
 }
+RUNS["native"] = [*RUNS["cheetah"], "--set", "environment.backend=mujoco"]
 
 
+IN_PROCESS = ("compiled", "native")
 IDS = {"pendulum": "Pendulum-v1", "cheetah": "HalfCheetah-v5"}
 
 
@@ -67,7 +69,7 @@ def train(start, gate):
 
     def function(logdir, name, *arguments):
         settings = gate.settings(IDS.get(name, "CartPole-v1"))
-        if name == "compiled":  # Nothing stands still in a program.
+        if name in IN_PROCESS:  # Nothing stands still.
             settings = []
         arguments = ["--logdir", logdir, "--timestamp", 1, *arguments]
         return start("train", *RUNS[name], *settings, *arguments)
@@ -94,7 +96,7 @@ def stop(train, gate):
         script = train(run.parent, name, *arguments)
         script.wait_for(lambda: lines(run) >= goal)
         workers = script.workers()
-        assert workers or name in ("compiled", "dqn")
+        assert workers or name in (*IN_PROCESS, "dqn")
         if number == signal.SIGKILL:
             script.process.kill()
             script.process.wait()
@@ -117,6 +119,7 @@ def stop(train, gate):
         pytest.param("pendulum", marks=pytest.mark.slow),
         pytest.param("cheetah", marks=pytest.mark.slow),
         pytest.param("compiled", marks=pytest.mark.slow),
+        pytest.param("native", marks=pytest.mark.slow),
         pytest.param("dqn", marks=pytest.mark.slow),
         pytest.param("impala", marks=pytest.mark.slow),
     ],
@@ -148,9 +151,10 @@ def test_interrupted_run_ends_as_if_it_was_not(train, stop, tmp_path, name):
     equal_runs.assert_same(run, whole)
 
 
-def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path):
+@pytest.mark.parametrize("setting", ["backend=serial", "id=robots:Varied"])
+def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path, setting):
     arguments = ["--config", "debug", "--timestamp", 1, "--quiet"]
-    arguments += ["--set", "environment.backend=serial"]
+    arguments += ["--set", f"environment.{setting}"]
     arguments += ["--set", "algorithm.jit=false"]
     longer = [*arguments, "--set", "train.steps=1024"]
     run, whole = (tmp_path / name / "1-debug" for name in ("parts", "whole"))

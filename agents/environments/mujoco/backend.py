@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
 
+from agents.environments import workers
 from agents.environments.mujoco import functions, simulations
 from agents.environments.mujoco import robot as robot_
 from agents.tools import actions, batch_env, spaces, transitions
@@ -48,7 +49,8 @@ class Mujoco(batch_env.Backend):
         self.max_length = max_length or robot.max_length
         self._elapsed = np.zeros(num_envs, np.int64)
         self._generators = [seeding.np_random(0)[0] for _ in range(num_envs)]
-        self.simulations = simulations.Simulations(robot, num_envs, num_threads or 0)
+        count = min(num_threads or workers.num_cpus(), num_envs)
+        self.simulations = simulations.Simulations(robot, num_envs, count)
         self._data = self.simulations.data
         self._shape = num_envs, self.simulations.model.nu
         found = self._probe()
