@@ -5,6 +5,7 @@ import functools
 import gymnasium
 import numpy as np
 import pytest
+import robots
 import simulated
 import tensorflow as tf
 from gymnasium import spaces as gs
@@ -52,6 +53,8 @@ BACKENDS = {
     "vector": ("vector", 1),
     "envpool": ("envpool", 1),
     "envpool halves": ("envpool", 2),
+    "mujoco": ("mujoco", 1),
+    "mujoco halves": ("mujoco", 2),
     "compiled": ("compiled", 1),
 }
 QUICK = (
@@ -65,6 +68,8 @@ QUICK = (
     ("vector", "vpg"),
     ("envpool", "trpo"),
     ("envpool halves", "ppo unrolls"),
+    ("mujoco", "dqn"),
+    ("mujoco halves", "sac"),
     ("compiled", "a2c"),
     ("compiled", "dqn"),
 )
@@ -119,8 +124,10 @@ def environments(backend, action_space):
         id, kwargs = vectorized, {"constructor": id}
     if name == "envpool":
         id, limit = ("CartPole-v1", 20) if discrete else ("Pendulum-v1", 6)
+    if name == "mujoco":
+        id, limit = (robots.Switch if discrete else robots.Varied), 20
     function = make.batch if parts == 1 else make.halves
-    workers = 2 if name in ("workers", "envpool") else None
+    workers = 2 if name in ("workers", "envpool", "mujoco") else None
     environment = Environment(id, name, ROWS, workers, max_length=limit, kwargs=kwargs)
     return tools.InGraphBatchEnv(function(environment))
 

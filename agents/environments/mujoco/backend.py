@@ -73,12 +73,11 @@ class Mujoco(batch_env.Backend):
         self._wait = self._thread.submit(step).result if self._thread else step
 
     def _finish(self, restart: bool) -> dict:
-        self._wait()
-        self._elapsed += 1
-        if not self.robot.resumes and self.simulations.restarted().any():
-            self._complain_of(self.simulations.restarted())
         numbers = self._buffers.numbers
         with functions.running(self.robot, "step"):
+            self._wait()
+            self._elapsed += 1
+            self._require_continued()
             reward, terminated = self._judge()
             self._observe(self._buffers.observation, slice(None))
         numbers[:, transitions.REWARD] = reward
@@ -121,6 +120,12 @@ class Mujoco(batch_env.Backend):
         leaves = functions.leaves(self.robot, observation, targets)
         for target, leaf in zip(targets, leaves, strict=True):
             target[rows] = leaf[rows]
+
+    def _require_continued(self):
+        """Raise EnvDataError if MuJoCo began anew in the middle of an episode."""
+        restarted = not self.robot.resumes and self.simulations.restarted()
+        if np.any(restarted):
+            self._complain_of(restarted)
 
     def _complain(self, result: batch_env.Results):
         unstable = self.simulations.unstable()

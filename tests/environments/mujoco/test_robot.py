@@ -404,3 +404,14 @@ def test_functions_that_are_no_robots_are_refused():
     make_robot = functools.partial(make.describe, Environment(robots.CartPole))
     assert make_robot().max_length == 30
     assert make_robot().action_space == gymnasium.spaces.Box(-1, 1, (1,))
+
+
+def test_errors_of_mujoco_name_the_simulation(create):
+    class Small(robots.CartPole):
+        model = robots.MODEL.replace("<option", "<size memory='12K'/><option")
+
+    batch = create(Small(0.0))
+    batch.reset()
+    with pytest.raises(processes.EnvError, match="raised RuntimeError: sim .: mj_stack"):
+        for _ in range(20):
+            batch.step(np.zeros((3, 1)))
