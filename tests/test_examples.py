@@ -19,8 +19,12 @@ import agents
 
 ROOT = pathlib.Path(__file__).parents[1]
 REMOTE = {"server", "client"}
+ROBOTS = {"swing_up": 300, "varied_cheetah": 1500}
+"""Returns that examples of robots reach; their tests train by the configs."""
 EXAMPLES = sorted(
-    path for path in (ROOT / "examples").glob("*.py") if path.stem not in REMOTE
+    path
+    for path in (ROOT / "examples").glob("*.py")
+    if path.stem not in REMOTE | set(ROBOTS)
 )
 
 SLOW = {"ppo_evolutionary", "ppo_natural_gradient"}
@@ -48,20 +52,39 @@ def test_new_algorithm_takes_less_than_sixty_lines():
     assert len(lines) < 60
 
 
-def test_new_algorithm_is_trained_by_its_config(tmp_path):
-    arguments = ["--logdir", tmp_path, "--timestamp", "1", "--quiet"]
+def train(name, directory, *settings):
+    """Reports of the evaluations of an example's config."""
+    arguments = ["--logdir", directory, "--timestamp", "1", "--quiet", *settings]
     result = subprocess.run(
         [sys.executable, "-m", "agents.scripts.train", *arguments]
-        + ["--config", "examples/reinforce.yaml", "--set", "train.steps=96000"],
+        + ["--config", f"examples/{name}.yaml"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
-    lines = (tmp_path / "1-reinforce" / "metrics.jsonl").read_text().splitlines()
+    lines = (directory / f"1-{name}" / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    assert max(x["score"] for x in rows if x["phase"] == "evaluate") >= 475
+    return [x for x in rows if x["phase"] == "evaluate"]
+
+
+def test_new_algorithm_is_trained_by_its_config(tmp_path):
+    rows = train("reinforce", tmp_path, "--set", "train.steps=96000")
+    assert max(x["score"] for x in rows) >= 475
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_robots_are_trained_by_their_configs(tmp_path, name):
+    steps = "--set", "train.steps=8192", "--set", "train.eval_every=8192"
+    (row,) = train(name, tmp_path, *steps, "--set", "train.eval_episodes=2")
+    assert math.isfinite(row["score"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "score"), ROBOTS.items())
+def test_robots_learn(tmp_path, name, score):
+    assert train(name, tmp_path)[-1]["score"] >= score
 
 
 def start(name, *args, path=str(ROOT)):
