@@ -13,8 +13,11 @@ from agents.tools import checks, errors, processes, spaces
 _KINDS = {"reward": ("numbers", "fiu"), "terminal": ("bool", "b")}
 
 
-class FunctionError(errors.Mistake, checks.EnvDataError):
-    """Result of a robot's function with the wrong shape or dtype."""
+class ResultError(errors.Mistake, checks.EnvDataError):
+    """Result of a robot's function with the wrong shape or dtype.
+
+    It is a mistake in code, but shows at any step of a run, as data do.
+    """
 
 
 @contextlib.contextmanager
@@ -68,7 +71,7 @@ def action_space(robot: robot_.Robot, model: Any) -> gymnasium.Space:
     free = np.flatnonzero(model.actuator_ctrllimited == 0)
     if not model.nu or len(free):
         which = f"actuator {free[0]} without ctrlrange" if model.nu else "no actuators"
-        raise FunctionError(
+        raise ResultError(
             f"The model of {type(robot).__name__} has {which}; add what is missing, or "
             "set action_space and write control."
         )
@@ -98,9 +101,9 @@ def _space(robot: robot_.Robot, observation: Any) -> gymnasium.Space:
     return gymnasium.spaces.Box(-np.inf, np.inf, leaf.shape[1:], leaf.dtype)
 
 
-def _wrong(robot: robot_.Robot, name: str, value: Any, expected: str) -> FunctionError:
+def _wrong(robot: robot_.Robot, name: str, value: Any, expected: str) -> ResultError:
     """Create the error for the result of a function."""
-    return FunctionError(
+    return ResultError(
         f"{type(robot).__name__}.{name} gives {checks.summary(value)}; expected "
         f"{expected}."
     )

@@ -69,6 +69,7 @@ class RobotEnv(gymnasium.Env):
         self._batch.close()
         if self._renderer is not None:
             self._renderer.close()
+            self._renderer = None
 
     def _single(self, observation: Any) -> Any:
         """Return the observation of the row, with the dtypes of the space."""
@@ -84,6 +85,7 @@ class RobotEnv(gymnasium.Env):
 def create(
     robot: type[robot_.Robot],
     max_length: int | None,
+    /,
     render_mode: str | None = None,
     **kwargs: Any,
 ) -> RobotEnv:

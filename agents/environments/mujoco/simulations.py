@@ -1,7 +1,7 @@
 """Models of robots, and their simulations on the threads of mjbatch."""
 
-import inspect
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -93,17 +93,16 @@ class Simulations:
 
     def _vary(self, rows: np.ndarray, random: fields.Random) -> None:
         """Write new values of the fields that vary."""
-        first = {name: getattr(self.model, name) for name in self.varied}
 
         def load(name):
-            if name not in first:
-                raise fields.unknown("field that is varied,", name, first)
-            return np.repeat(np.asarray(first[name])[None], len(rows), 0)
+            if name not in self.varied:
+                raise fields.unknown("field that is varied,", name, self.varied)
+            return np.repeat(self._nominal(name)[None], len(rows), 0)
 
         model = self._fields(len(rows), load)
         self._robot.vary(model, random)
-        for name in first:
-            self.varied[name][rows] = getattr(model, name)
+        for name, values in self.varied.items():
+            values[rows] = getattr(model, name)
 
     def _bind(self, name: str) -> np.ndarray:
         """Return a live field of all rows."""
@@ -130,11 +129,18 @@ class Simulations:
             raise fields.unknown("field of the state", name, fields.STATE)
         return self._bind(name)
 
-    def _expand(self, name: str) -> np.ndarray:
-        """Return the values of a field of the model that every row has for itself."""
-        if not isinstance(getattr(self.model, name, None), np.ndarray):
+    def _nominal(self, name: str) -> np.ndarray:
+        """Return the value in the file of a field of the model or its options."""
+        owner = self.model if hasattr(self.model, name) else self.model.opt
+        value = getattr(owner, name, None)
+        if not isinstance(value, np.ndarray | float):
             known = [x for x in dir(self.model) if not x.startswith("_")]
             raise fields.unknown("field of MjModel", name, known)
+        return np.asarray(value)
+
+    def _expand(self, name: str) -> np.ndarray:
+        """Return the values of a field that every row has for itself."""
+        self._nominal(name)
         return self._batch.expand(name)
 
 
@@ -144,6 +150,8 @@ def load(robot: robot_.Robot) -> Any:
     Raises:
       ModelError: with the message of MuJoCo.
     """
+    import mujoco
+
     spec, source = _spec(robot)
     what = f"The model of {type(robot).__name__}{source} does not load"
     try:
@@ -151,8 +159,8 @@ def load(robot: robot_.Robot) -> Any:
         if robot.forces:
             forces.add(spec)
         return spec.compile()
-    except ValueError as error:
-        raise ModelError(f"{what}: {errors.line(str(error))}") from None
+    except (ValueError, mujoco.FatalError) as error:
+        raise ModelError(f"{what}: {error}") from None
 
 
 def _spec(robot: robot_.Robot) -> tuple[Callable[[], Any], str]:
@@ -169,8 +177,15 @@ def _spec(robot: robot_.Robot) -> tuple[Callable[[], Any], str]:
         )
     if str(model).lstrip().startswith("<"):
         return lambda: mujoco.MjSpec.from_string(model), ""
-    path = pathlib.Path(inspect.getfile(type(robot))).parent / model
-    return lambda: mujoco.MjSpec.from_file(str(path)), f", {path},"
+    path = str(_folder(robot) / model)
+    return lambda: mujoco.MjSpec.from_file(path), f", {path},"
+
+
+def _folder(robot: robot_.Robot) -> pathlib.Path:
+    """Return the folder of the class that names the model."""
+    classes = [x for x in type(robot).__mro__ if "model" in vars(x)]
+    module = sys.modules[(classes or [type(robot)])[0].__module__]
+    return pathlib.Path(getattr(module, "__file__", None) or "x").parent
 
 
 def _initial_state(model: Any) -> tuple[np.ndarray, set[str]]:

@@ -232,9 +232,7 @@ def test_wrong_results_are_named(create, name, result, text):
 
     setattr(Wrong, name, lambda self, *args: result(create.data))
     create.data = create(robots.CartPole())[0]
-    with pytest.raises(
-        functions.FunctionError, match=f"Wrong.{name} gives {text}"
-    ) as e:
+    with pytest.raises(functions.ResultError, match=f"Wrong.{name} gives {text}") as e:
         create(Wrong())
     assert "\n" not in str(e.value)
 
@@ -254,9 +252,7 @@ def test_observations_must_keep_their_shape_and_fit_their_space(create):
     class Narrow(robots.CartPole):
         observation_space = gymnasium.spaces.Box(-1, 1, (2,))
 
-    with pytest.raises(
-        functions.FunctionError, match=r"dict with keys.*float32 \[3, 2"
-    ):
+    with pytest.raises(functions.ResultError, match=r"dict with keys.*float32 \[3, 2"):
         create(Narrow())
 
 
@@ -299,9 +295,40 @@ def test_models_are_files_next_to_the_class_or_specs(create, tmp_path):
         create(type("Mine", (robots.CartPole,), {"model": str(path)})())
 
 
+def test_relative_files_are_next_to_the_class_that_names_them(create, tmp_path):
+    folder = pathlib.Path(robots.__file__).parent
+
+    class Near(robots.CartPole):
+        model = "near.xml"
+
+    class Heir(Near):
+        pass
+
+    Heir.__module__, Near.__module__ = __name__, "robots"
+    for cls in (Near, Heir):
+        with pytest.raises(simulations.ModelError, match=str(folder / "near.xml")):
+            create(cls())
+
+
+def test_gravity_varies(create):
+    class Light(robots.CartPole):
+        varied = ("gravity",)
+
+        def vary(self, model, random):
+            model.gravity *= random.uniform(0, 1, 1)
+
+    batch = create(Light(0.0))
+    batch.reset(seeds=[1, 2, 3])
+    batch.step(np.zeros((3, 1)))
+    shares = batch.simulations.varied["gravity"][:, 2] / -9.81
+    assert len(set(shares)) == 3
+    speed = batch[0].joint("free").qvel[:, 2]
+    np.testing.assert_allclose(speed, -9.81 * 0.02 * shares)
+
+
 def test_actuators_need_a_range_or_a_space(create):
     free = robots.MODEL.replace('ctrlrange="-1 1"', "")
-    with pytest.raises(functions.FunctionError, match="actuator 0 without ctrlrange"):
+    with pytest.raises(functions.ResultError, match="actuator 0 without ctrlrange"):
         create(type("Free", (robots.CartPole,), {"model": free})())
 
 
