@@ -8,6 +8,7 @@ All contestants take turns in one process, so that ratios hold on a noisy machin
 - workers: the `workers` backend alone, random actions;
 - simulate: the `simulate` op with the policy of the paper (200-100), no training, in
   two halves (the default for that many agents); whole: the same without halves;
+  native: the same by backend mujoco, if it has the environment;
 - async: Gymnasium's AsyncVectorEnv in a Python loop with the same policy.
 """
 
@@ -21,6 +22,14 @@ import time
 import gymnasium
 import numpy as np
 
+PAIRS = (
+    ("simulate", "async"),
+    ("simulate", "limit"),
+    ("simulate", "whole"),
+    ("workers", "limit"),
+)
+"""Contestants whose ratios are printed."""
+
 
 def main() -> None:
     """Measure, print a table and one line of JSON."""
@@ -31,6 +40,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     args = parser.parse_args()
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+    from agents.environments.mujoco import task
     from agents.scripts import commands
 
     commands.start_tensorflow()
@@ -41,6 +51,10 @@ def main() -> None:
         "whole": Simulate(args.env, args.num_agents, halves=False),
         "async": Async(args.env, args.num_agents),
     }
+    pairs = PAIRS
+    if args.env in task.GYMNASIUM:
+        contestants["native"] = Simulate(args.env, args.num_agents, False, "mujoco")
+        pairs = (*PAIRS, ("native", "limit"), ("native", "simulate"))
     rates = {name: [] for name in contestants}
     for contestant in contestants.values():
         contestant.run(0.5)
@@ -55,15 +69,9 @@ def main() -> None:
         result[f"{name}_steps_per_s"] = round(median)
         print(f"{name:<10}{median:>10,.0f} steps/s [{min(values):,.0f} - ", end="")
         print(f"{max(values):,.0f}]")
-    ratios = [
-        ("simulate", "async"),
-        ("simulate", "limit"),
-        ("simulate", "whole"),
-        ("workers", "limit"),
-    ]
-    for left, right in ratios:
-        pairs = zip(rates[left], rates[right], strict=True)
-        ratio = statistics.median(a / b for a, b in pairs)
+    for left, right in pairs:
+        turns = zip(rates[left], rates[right], strict=True)
+        ratio = statistics.median(a / b for a, b in turns)
         result[f"{left}_over_{right}"] = round(ratio, 3)
         print(f"{left} / {right}: {ratio:.2f}")
     print(json.dumps(result))
@@ -119,7 +127,9 @@ class Workers:
 class Simulate:
     """The simulate op without training."""
 
-    def __init__(self, env: str, num_agents: int, halves: bool) -> None:
+    def __init__(
+        self, env: str, num_agents: int, halves: bool, backend: str = "workers"
+    ) -> None:
         from agents import tools
         from agents.algorithms import ppo
         from agents.environments import Environment, make
@@ -127,7 +137,7 @@ class Simulate:
         self._tools = tools
         make_batch = make.halves if halves else make.batch
         self._env = tools.InGraphBatchEnv(
-            make_batch(Environment(env, "workers", num_agents))
+            make_batch(Environment(env, backend, num_agents))
         )
         spaces = self._env.observation_space, self._env.action_space
         self._policy = ppo.PPO(*spaces, num_agents, 1, ppo.Config(update_every=1))
