@@ -7,7 +7,7 @@ import gymnasium
 import pytest
 
 from agents.environments import Environment, config, make, singles
-from agents.environments.mujoco import creation
+from agents.environments.mujoco import creation, task
 from agents.testing import mocks
 from agents.tools import config as config_
 from agents.tools import spaces
@@ -94,9 +94,9 @@ def test_constructors_that_raise_show_their_traceback():
 
 
 def test_description_of_environments():
-    assert make.describe(Environment("HalfCheetah-v5")) == make.describe(
-        Environment("HalfCheetah-v5", "workers")
-    )
+    for id in task.GYMNASIUM:
+        alone = make.describe(Environment(id, "workers"))
+        assert make.describe(Environment(id)) == alone
     assert make.describe(Environment("Pusher-v5", max_length=9)).max_length == 9
     cartpole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
     assert make.describe(Environment("CartPole-v1")).max_length == 500

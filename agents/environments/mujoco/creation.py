@@ -28,9 +28,9 @@ def create(
             f"for ({reason}); install both by `pip install mjbatch`, or use backend "
             "workers."
         )
-    one = _robot(environment)
-    limit = environment.max_length or one.max_length
-    return backend.Mujoco(one, size, environment.num_workers, limit, first_row, overlap)
+    threads, limit = environment.num_workers, environment.max_length
+    args = _robot(environment), size, threads, limit, first_row, overlap
+    return backend.Mujoco(*args)
 
 
 def _robot(environment: config.Environment) -> robot.Robot:

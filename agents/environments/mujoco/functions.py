@@ -68,14 +68,14 @@ def action_space(robot: robot_.Robot, model: Any) -> gymnasium.Space:
     """Return the space of actions of one row, by default the range of controls."""
     if robot.action_space is not None:
         return robot.action_space
-    free = np.flatnonzero(model.actuator_ctrllimited == 0)
+    low, high = model.actuator_ctrlrange.astype(np.float32).T
+    free = np.flatnonzero(low >= high)
     if not model.nu or len(free):
         which = f"actuator {free[0]} without ctrlrange" if model.nu else "no actuators"
         raise ResultError(
             f"The model of {type(robot).__name__} has {which}; add what is missing, or "
             "set action_space and write control."
         )
-    low, high = model.actuator_ctrlrange.astype(np.float32).T
     return gymnasium.spaces.Box(low, high, dtype=np.float32)
 
 

@@ -73,7 +73,9 @@ def create(id: str, kwargs: dict[str, Any]) -> Task:
         if name not in arguments(id):
             hint = config.did_you_mean(name, arguments(id))
             raise TaskError(f"{id!r} has no argument {name!r}; {hint}")
-    return _class(id)(**kwargs)
+    task = _class(id)(**kwargs)
+    task.max_length = gymnasium.registry[id].max_episode_steps
+    return task
 
 
 def covers(id: Any, kwargs: dict[str, Any]) -> bool:
