@@ -235,8 +235,8 @@ def test_import_is_fast_and_light():
 
 
 @pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)
-def test_worker_modules_leave_tensorflow_out(module):
-    assert loaded(module, {"tensorflow", "keras"}) == set()
+def test_worker_modules_leave_tensorflow_and_mujoco_out(module):
+    assert loaded(module, {"tensorflow", "keras", "mujoco", "mjbatch"}) == set()
 
 
 def test_optional_packages_are_imported_only_when_asked_for(tmp_path):
