@@ -5,9 +5,12 @@ import re
 
 import numpy as np
 import pytest
+import robots
 from gymnasium import spaces as gs
 
 import agents
+from agents import environments
+from agents.environments import make
 from agents.experiments import named
 from agents.tools import config_files
 
@@ -43,6 +46,24 @@ def test_image_and_caption_are_a_config():
     shapes = [tuple(x.shape) for x in agent.algorithm.network.policy_variables]
     assert (1000, 32) in shapes  # The embedding knows the number of words.
     assert (3, 3, 4, 32) in shapes  # The first convolution, that of frames.
+
+
+def test_robot_is_one(tmp_path, monkeypatch):
+    """The robot of the README, in a module next to its model; and an example's text."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL)
+    (tmp_path / "my_robot.py").write_text(next(x for x in blocks if "Balance" in x))
+    (tmp_path / "cartpole.xml").write_text(robots.MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    batch = make.batch(environments.Environment("my_robot:Balance", num_agents=2))
+    assert batch.reset().shape == (2, 17)
+    assert (batch.step(np.zeros((2, 1)))[1] > 0.9).all()
+    batch.close()
+    (varied,) = (x for x in blocks if x.startswith("class VariedCheetah"))
+    example = (ROOT / "examples/varied_cheetah.py").read_text()
+    lines = [x for x in example.splitlines() if '"""' not in x]
+    assert (
+        varied.split() == "\n".join(lines[lines.index(varied.split("\n")[0]) :]).split()
+    )
 
 
 def test_file_with_a_config_is_one(tmp_path):

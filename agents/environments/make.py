@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from agents.environments import config, envpool, serial, singles, vector, workers
-from agents.environments.mujoco import creation
+from agents.environments.mujoco import creation, robot
 from agents.tools import batch_env, errors, limits, processes, wrappers
 
 
@@ -252,6 +252,8 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
         if id not in gymnasium.registry:
             raise singles.not_found(id)
         function = gymnasium.registry[id]
+    if robot.is_robot(function):
+        raise config.BackendError(f"{id!r} is a robot; use backend mujoco or workers.")
     make = VectorConstructor(function, environment.kwargs)
     args = make, environment.num_agents, environment.max_length
     args = *args, environment.timeout, environment.start_timeout

@@ -5,6 +5,7 @@ import ctypes.util
 import gymnasium
 import numpy as np
 import pytest
+import robots
 from videos import read
 
 from agents.environments import Environment, film, make
@@ -77,8 +78,9 @@ def test_incomplete_episodes_leave_nothing(tmp_path):
     not (ctypes.util.find_library("EGL") or ctypes.util.find_library("OSMesa")),
     reason="needs libegl1 or libosmesa6",
 )
-def test_mujoco_without_display(tmp_path):
-    made = constructor("HalfCheetah-v5", 12)
+@pytest.mark.parametrize("id", ["HalfCheetah-v5", robots.Calm])
+def test_mujoco_without_display(tmp_path, id):
+    made = constructor(id, 12)
     batch = film.batch(made, tmp_path, rows=1, episodes=1)
     play(batch, steps=12)
     (entry,) = batch[0].films

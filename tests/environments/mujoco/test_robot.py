@@ -428,6 +428,8 @@ def test_functions_that_are_no_robots_are_refused():
         make.batch(Environment("CartPole-v1", "mujoco", 2))
     with pytest.raises(config.BackendError, match="cannot move.*action_mask"):
         make.batch(Environment("Ant-v5", "mujoco", 2, action_mask=True))
+    with pytest.raises(config.BackendError, match="is a robot; use backend mujoco"):
+        make.batch(Environment(robots.CartPole, "vector", 2))
     make_robot = functools.partial(make.describe, Environment(robots.CartPole))
     assert make_robot().max_length == 30
     assert make_robot().action_space == gymnasium.spaces.Box(-1, 1, (1,))
