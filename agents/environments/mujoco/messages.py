@@ -1,10 +1,11 @@
 """Warnings of MuJoCo, which concern every simulation of this process."""
 
+import re
 import sys
 
 
 def print_once():
-    """Print each warning of MuJoCo once, without those about its own models.
+    """Print one warning of MuJoCo of each kind, without those about its own models.
 
     By default MuJoCo repeats them for every environment, and writes them to a file.
     """
@@ -15,8 +16,9 @@ def print_once():
     seen = set()
 
     def warn(text: str):
-        if text not in seen and "is deprecated" not in text:
+        kind = re.sub(r"\d", "", text)  # Numbers are those of time and joint.
+        if kind not in seen and "is deprecated" not in text:
             print(f"MuJoCo warning: {text}", file=sys.stderr)
-        seen.add(text)
+        seen.add(kind)
 
     mujoco.set_mju_user_warning(warn)

@@ -2,10 +2,12 @@
 
 import inspect
 import pathlib
+import re
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.mujoco import mujoco_env
 
 from agents.environments.mujoco import backend, simulations, task
 from agents.tools import transitions
@@ -51,6 +53,7 @@ CHANGES = {
         {"terminate_when_unhealthy": False, "forward_reward_weight": 3},
     ],
 }
+ASSETS = pathlib.Path(mujoco_env.__file__).parent / "assets"
 SEEDS = [3, 9, 2**31]
 
 
@@ -164,8 +167,7 @@ def test_arguments_are_those_of_gymnasium(id):
 
 
 def test_own_models_are_found_as_in_gymnasium(pair, tmp_path, monkeypatch):
-    folder = pathlib.Path(inspect.getfile(gymnasium.envs.mujoco)).parent / "assets"
-    text = (folder / "ant.xml").read_text().replace('damping="1"', 'damping="3"')
+    text = (ASSETS / "ant.xml").read_text().replace('damping="1"', 'damping="3"')
     (tmp_path / "mine.xml").write_text(text)
     monkeypatch.chdir(tmp_path)
     for path in ("./mine.xml", str(tmp_path / "mine.xml")):
@@ -174,6 +176,19 @@ def test_own_models_are_found_as_in_gymnasium(pair, tmp_path, monkeypatch):
         both.step()
     with pytest.raises(task.TaskError, match=r"Ant: File ./none.xml does not exist"):
         simulations.load(task.create("Ant-v5", {"xml_file": "./none.xml"}))
+
+
+def test_unstable_physics_go_on_as_in_gymnasium(pair, tmp_path, monkeypatch):
+    text = (ASSETS / "half_cheetah.xml").read_text()
+    path = tmp_path / "strong.xml"
+    path.write_text(re.sub(r'gear="\d+"', 'gear="1e8"', text))
+    monkeypatch.chdir(tmp_path)
+    both = pair("HalfCheetah-v5", 20, xml_file=str(path))
+    both.reset()
+    for _ in range(40):
+        both.step()
+    assert both.batch.simulations.restarted().any()
+    assert list(tmp_path.iterdir()) == [path]  # MuJoCo has written no log.
 
 
 def test_unknown_arguments_are_named():
