@@ -125,7 +125,8 @@ def environments(backend, action_space):
     if name == "envpool":
         id, limit = ("CartPole-v1", 20) if discrete else ("Pendulum-v1", 6)
     if name == "mujoco":
-        id, limit = (robots.Switch if discrete else robots.Varied), 20
+        id, limit = (robots.Switch if discrete else robots.Varied), 6
+        kwargs = {"scale": 0.8}
     function = make.batch if parts == 1 else make.halves
     workers = 2 if name in ("workers", "envpool", "mujoco") else None
     environment = Environment(id, name, ROWS, workers, max_length=limit, kwargs=kwargs)
