@@ -111,8 +111,11 @@ class Mujoco(batch_env.Backend):
         """Return rewards and flags of the step."""
         reward = self.robot.reward(self._before, self._action, self._data)
         terminal = self.robot.terminal(self._data)
-        pairs = {"reward": reward, "terminal": terminal}.items()
-        return tuple(functions.column(self.robot, *x, len(self._data)) for x in pairs)
+        args = self.robot, len(self._data)
+        return (
+            functions.column(*args, "reward", reward),
+            functions.column(*args, "terminal", terminal),
+        )
 
     def _observe(self, targets: list[np.ndarray], rows: Any):
         """Write the observations of some rows."""

@@ -35,7 +35,7 @@ def running(robot: robot_.Robot, command: str) -> Iterator[None]:
         raise processes.failure(type(robot).__name__, command, error) from error
 
 
-def column(robot: robot_.Robot, name: str, values: Any, length: int) -> np.ndarray:
+def column(robot: robot_.Robot, length: int, name: str, values: Any) -> np.ndarray:
     """Check rewards or flags `[length]`."""
     given = checks.array(values)
     expected, kinds = _KINDS[name]
@@ -46,7 +46,10 @@ def column(robot: robot_.Robot, name: str, values: Any, length: int) -> np.ndarr
 
 def leaves(robot: robot_.Robot, observation: Any, targets: list) -> list[np.ndarray]:
     """Check an observation, and return its leaves like the targets `[N, ...]`."""
-    found = [checks.array(leaf) for leaf in spaces.flatten(observation)]
+    if type(observation) is np.ndarray:  # Others take longer.
+        found = [observation]
+    else:
+        found = [checks.array(leaf) for leaf in spaces.flatten(observation)]
     fitting = len(found) == len(targets) and all(
         leaf.shape == target.shape and checks.fits(leaf, target.dtype)
         for leaf, target in zip(found, targets, strict=True)
