@@ -3,6 +3,7 @@
 Rates are environment steps per second of the whole batch.
 """
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.environments import make, workers
+from agents.environments import Environment, make, workers
 from agents.experiments import config as experiment
 from agents.experiments import runs
 from agents.tools import batch_env, channels, processes, spaces, transitions
@@ -52,7 +53,7 @@ def measure(
         "fraction_of_limit": round(rates["end_to_end"] / limit, 3),
         "compile_seconds": round(total["compile_seconds"], 2),
         "limit": limit_text,
-        "advice": _advice(rates, backend, training),
+        "advice": _advice(rates, environment, training),
     }
 
 
@@ -254,7 +255,9 @@ def _bare(
     channel.receive()
 
 
-def _advice(rates: dict[str, float | None], backend: str, training: bool) -> str:
+def _advice(
+    rates: dict[str, float | None], environment: Environment, training: bool
+) -> str:
     """Name the slowest part of a step, and a remedy."""
     times = {k: 1 / v for k, v in rates.items() if v and k != "end_to_end"}
     rest = 1 / rates["end_to_end"] - sum(times.values())
@@ -263,14 +266,7 @@ def _advice(rates: dict[str, float | None], backend: str, training: bool) -> str
     worst = max(times, key=times.get)
     share = times[worst] * rates["end_to_end"]
     hints = {
-        "env": "use more processors, or "
-        + (
-            "a backend that is native: envpool, vector or compiled"
-            if backend in ("workers", "process")
-            else "backend workers"
-            if backend == "serial"
-            else "simpler environments"
-        ),
+        "env": f"use more processors, or {_faster(environment)}",
         "policy": "use a smaller network, or more agents per call",
         "transport": "use more agents, so that a call does more",
         "learning": "use fewer epochs, larger minibatches, or a smaller network",
@@ -278,6 +274,17 @@ def _advice(rates: dict[str, float | None], backend: str, training: bool) -> str
     names = {"env": "the environments take", "policy": "the policy takes"}
     names |= {"transport": "the way to Python takes", "learning": "learning takes"}
     return f"{names[worst]} most ({min(share, 1):.0%} of a step); {hints[worst]}."
+
+
+def _faster(environment: Environment) -> str:
+    """Name what may step an environment faster than its backend."""
+    backend = make.choose(environment)
+    best = make.choose(dataclasses.replace(environment, backend="auto"))
+    if backend in ("serial", "process", "workers") and best != backend:
+        return f"backend {best}"
+    if backend in ("process", "workers"):
+        return "a backend that is native: envpool, vector or compiled"
+    return "simpler environments"
 
 
 def _random(space: Any, size: int, count: int = 100) -> list[Any]:
