@@ -14,7 +14,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_configure(config):
     """Keep what processes of tests compile apart from the user's programs."""
-    os.environ["AGENTS_COMPILED"] = str(config.cache.mkdir("compiled"))
+    cache = getattr(config, "cache", None)  # Pytest has an option against it.
+    os.environ["AGENTS_COMPILED"] = str(cache.mkdir("compiled")) if cache else "off"
 
 
 def pytest_collection_finish():
