@@ -618,7 +618,10 @@ def test_cartpole_is_solved():
 
 @pytest.mark.parametrize(
     ("name", "low", "high"),
-    [("memory_impala", 0.95, 1.0), ("memory_impala_forward", 0.15, 0.35)],
+    [
+        ("memory_impala", 0.95, 1.0),
+        pytest.param("memory_impala_forward", 0.15, 0.35, marks=pytest.mark.slow),
+    ],
 )
 def test_only_recurrent_networks_recall_the_cue(name, low, high):
     """Of 1600 episodes, where chance is 1/4."""

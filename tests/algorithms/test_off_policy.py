@@ -1,5 +1,7 @@
 """Algorithms with a replay memory: when they learn, and that they do."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
@@ -45,9 +47,16 @@ def equal(left, right):
 
 # When they learn.
 
+RATIOS = (1, 0.1), (1, 2.5), (3, 0.25), (3, 1.0), (8, 0.1), (8, 2.5)
 
-@pytest.mark.parametrize("ratio", [0.1, 0.25, 1.0, 2.5])
-@pytest.mark.parametrize("count", [1, 3, 8])
+
+@pytest.mark.parametrize(
+    ("count", "ratio"),
+    [
+        pytest.param(*x, marks=[] if x in RATIOS else pytest.mark.slow)
+        for x in itertools.product((1, 3, 8), (0.1, 0.25, 1.0, 2.5))
+    ],
+)
 def test_replay_ratio_is_exact_for_any_number_of_agents(count, ratio):
     envs = batch(*(Chain() for _ in range(count)))
     agent = make("dqn", envs, replay_ratio=ratio, network=TABLE)
@@ -376,7 +385,8 @@ def test_value_of_an_endless_reward(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["apex", "sac", pytest.param("dqn", marks=pytest.mark.slow)]
+    "name",
+    ["apex", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sac", "dqn"))],
 )
 def test_everything_compiles_to_one_program(name):
     discrete = name in DISCRETE

@@ -237,8 +237,15 @@ class Watched(ppo.PPO):
         return super().policy_loss(items, entropy_coef)
 
 
-@pytest.mark.parametrize("memory", ["episodes", "unrolls"])
-@pytest.mark.parametrize("name", ["dense", "gru", "lstm"])
+@pytest.mark.parametrize(
+    ("name", "memory"),
+    [
+        *(("dense", "episodes"), ("lstm", "episodes"), ("gru", "unrolls")),
+        pytest.param("dense", "unrolls", marks=pytest.mark.slow),
+        pytest.param("lstm", "unrolls", marks=pytest.mark.slow),
+        pytest.param("gru", "episodes", marks=pytest.mark.slow),
+    ],
+)
 def test_policy_before_the_update_is_the_one_that_acted(name, memory):
     """The first importance ratio is one and the first divergence zero."""
     # Whole episodes are on-policy only if none began before the last update.
