@@ -1,6 +1,8 @@
 """Ray on this machine, once for all tests of a module."""
 
 import contextlib
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -33,6 +35,21 @@ def execute(ray):
             return stack.enter_context(executor)
 
         yield function
+
+
+@pytest.fixture
+def kill(ray):
+    """Kill the process of an actor, and wait until Ray knows; returns its number."""
+
+    def function(actor):
+        number = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+        os.kill(number, signal.SIGKILL)
+        with contextlib.suppress(ray.exceptions.RayActorError):
+            while True:
+                ray.get(actor.__ray_call__.remote(lambda _: None))
+        return number
+
+    return function
 
 
 @pytest.fixture

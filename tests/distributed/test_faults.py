@@ -48,11 +48,11 @@ def test_killed_worker_is_replaced(execute, name, monkeypatch):
 
 
 @pytest.mark.slow
-def test_killed_worker_of_a_replay_memory_is_replaced(execute):
+def test_killed_worker_of_a_replay_memory_is_replaced(execute, kill):
     options = ("train.eval_every=1000", "algorithm.replay_ratio=0.1")
     executor = execute("cartpole_dqn", *QUICK, *options, num_workers=2)
     executor.run(2_000)
-    os.kill(pids(executor)[0], signal.SIGKILL)
+    kill(executor._loop._workers._actors[0])
     reports = executor.run(4_000)
     assert reports[-1].metrics["worker_restarts"] == 1
     agent = executor.agent
@@ -61,7 +61,7 @@ def test_killed_worker_of_a_replay_memory_is_replaced(execute):
 
 
 @pytest.mark.slow
-def test_missing_resources_leave_the_other_workers(execute, monkeypatch, ray):
+def test_missing_resources_leave_the_other_workers(execute, kill, monkeypatch, ray):
     executor = execute("debug", *QUICK, num_workers=2)
     executor.run(256)
     monkeypatch.setattr(workers, "START_TIMEOUT", 5.0)
@@ -72,7 +72,7 @@ def test_missing_resources_leave_the_other_workers(execute, monkeypatch, ray):
             """Tell that it has started."""
 
     other = Other.remote()  # Waits for the CPU of the worker.
-    os.kill(pids(executor)[0], signal.SIGKILL)
+    kill(executor._loop._workers._actors[0])
     ray.get(other.here.remote())
     reports = executor.run(1024)
     assert executor._loop._workers.present == [1]
