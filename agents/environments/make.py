@@ -174,7 +174,7 @@ def functional(environment: config.Environment) -> Any:
     if isinstance(id, str) and id in package.GYMNASIUM:
         return getattr(package, package.GYMNASIUM[id])(**kwargs)
     if _is_functional(id):
-        return (id if callable(id) else singles.attribute(id))(**kwargs)
+        return singles.function(id)(**kwargs)
     names = ", ".join(package.GYMNASIUM)
     raise config.BackendError(
         f"{id!r} is no functional environment, as backend compiled needs; it has {names}"
@@ -208,8 +208,9 @@ def _batches(environment: config.Environment, parts: int) -> list[batch_env.Back
         return _share_ranges([envpool.create(environment, size, x) for x in firsts])
     if backend == "mujoco":
         overlap = parts > 1
-        args = [(environment, size, x, overlap) for x in firsts]
-        return _share_ranges([creation.create(*x) for x in args])
+        return _share_ranges(
+            [creation.create(environment, size, x, overlap) for x in firsts]
+        )
     if backend == "vector":
         return _share_ranges(_vector(environment, parts))
     make = constructor(environment)

@@ -26,11 +26,7 @@ class Ant(task.Task):
     include_cfrc_ext_in_observation: bool = True
 
     forces = True
-
-    def initial(self, data, random):
-        scale, model = self.reset_noise_scale, data.model
-        data.qpos += random.uniform(-scale, scale, model.nq)
-        data.qvel += scale * random.standard_normal(model.nv)
+    normal_velocities = True
 
     def before(self, data):
         return data.body(self.main_body).xpos[:, 0]

@@ -23,11 +23,6 @@ class _Human(task.Task):
 
     forces = True
 
-    def initial(self, data, random):
-        scale, model = self.reset_noise_scale, data.model
-        data.qpos += random.uniform(-scale, scale, model.nq)
-        data.qvel += random.uniform(-scale, scale, model.nv)
-
     def observation(self, data):
         first = 2 * self.exclude_current_positions_from_observation
         parts = [data.qpos[:, first:], data.qvel]

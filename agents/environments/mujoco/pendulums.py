@@ -15,11 +15,6 @@ class InvertedPendulum(task.Task):
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
 
-    def initial(self, data, random):
-        scale, model = self.reset_noise_scale, data.model
-        data.qpos += random.uniform(-scale, scale, model.nq)
-        data.qvel += random.uniform(-scale, scale, model.nv)
-
     def observation(self, data):
         return np.concatenate([data.qpos, data.qvel], 1)
 
@@ -41,10 +36,7 @@ class InvertedDoublePendulum(task.Task):
     healthy_reward: float = 10.0
     reset_noise_scale: float = 0.1
 
-    def initial(self, data, random):
-        scale, model = self.reset_noise_scale, data.model
-        data.qpos += random.uniform(-scale, scale, model.nq)
-        data.qvel += random.standard_normal(model.nv) * scale
+    normal_velocities = True
 
     def observation(self, data):
         angles = data.qpos[:, 1:]

@@ -39,12 +39,26 @@ class TaskError(errors.Mistake):
 
 @dataclasses.dataclass(eq=False)
 class Task(robot.Robot):
-    """Robot with the arguments of a class in `gymnasium.envs.mujoco`."""
+    """Robot with the arguments of a class in `gymnasium.envs.mujoco`.
+
+    Attributes:
+      normal_velocities: Whether noise of first velocities is normal, not uniform.
+    """
 
     xml_file: str
     frame_skip: int
 
     resumes = True
+    normal_velocities = False
+
+    def initial(self, data: Any, random: Any) -> None:
+        """Add noise to positions and velocities, by the argument `reset_noise_scale`."""
+        scale, model = self.reset_noise_scale, data.model
+        data.qpos += random.uniform(-scale, scale, model.nq)
+        if self.normal_velocities:
+            data.qvel += scale * random.standard_normal(model.nv)
+        else:
+            data.qvel += random.uniform(-scale, scale, model.nv)
 
     @property
     def model(self) -> pathlib.Path:

@@ -21,11 +21,7 @@ class HalfCheetah(task.Task):
 
     positions = 1
     """Number of positions to exclude."""
-
-    def initial(self, data, random):
-        scale, model = self.reset_noise_scale, data.model
-        data.qpos += random.uniform(-scale, scale, model.nq)
-        data.qvel += scale * random.standard_normal(model.nv)
+    normal_velocities = True
 
     def before(self, data):
         return data.qpos[:, 0]
@@ -52,11 +48,7 @@ class Swimmer(HalfCheetah):
     ctrl_cost_weight: float = 1e-4
 
     positions = 2
-
-    def initial(self, data, random):
-        scale, model = self.reset_noise_scale, data.model
-        data.qpos += random.uniform(-scale, scale, model.nq)
-        data.qvel += random.uniform(-scale, scale, model.nv)
+    normal_velocities = False
 
 
 @dataclasses.dataclass(eq=False)
