@@ -8,6 +8,7 @@ new programs to those at its end.
 
 import atexit
 import contextlib
+import errno
 import hashlib
 import importlib.metadata
 import os
@@ -25,6 +26,8 @@ from agents.tools import files
 VARIABLE = "AGENTS_COMPILED"
 """Environment variable: a directory for compiled programs, or `off`."""
 FLAG = "--tf_xla_persistent_cache_directory"
+FREE_BYTES = 2**28
+"""Least free space, since a program that cannot be written would end the process."""
 MOST_BYTES = 2**30
 """Size of all programs together; the oldest ones beyond it are removed."""
 
@@ -32,10 +35,13 @@ MOST_BYTES = 2**30
 def keep() -> None:
     """Keep compiled programs for later processes; call it before TensorFlow is imported.
 
-    Nothing is kept where the directory cannot be written to, or `TF_XLA_FLAGS` names
-    another one.
+    Nothing is kept where there is no home, the directory cannot be written to or has
+    little free space, or `TF_XLA_FLAGS` names another one.
     """
-    folder = directory(os.environ)
+    try:
+        folder = directory(os.environ)
+    except RuntimeError:  # The user has no home.
+        return
     flags = os.environ.get("TF_XLA_FLAGS", "").split()
     flags = [x for x in flags if not x.startswith(f"{FLAG}={folder}/")]  # A parent's.
     late = "tensorflow" in sys.modules
@@ -59,8 +65,14 @@ def directory(environ: Mapping[str, str]) -> pathlib.Path | None:
 
 
 def borrow(folder: pathlib.Path) -> pathlib.Path:
-    """Create a directory with links to all programs; remove those of ended processes."""
+    """Create a directory with links to all programs; remove those of ended processes.
+
+    Raises:
+      OSError: if it cannot be written to, or has little free space.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(folder).free < FREE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
     for other in folder.glob("process-*"):
         if not psutil.pid_exists(int(other.name.split("-")[1])):
             shutil.rmtree(other, ignore_errors=True)

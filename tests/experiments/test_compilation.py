@@ -67,6 +67,25 @@ def test_a_directory_that_cannot_be_made_keeps_nothing(tmp_path):
     assert run(["-c", SCRIPT], tmp_path / "file")
 
 
+@pytest.mark.parametrize("missing", ["home", "room"])
+def test_nothing_is_kept_without_home_or_room(missing, tmp_path, monkeypatch):
+    for name in ("TF_XLA_FLAGS", compilation.VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    if missing == "home":
+
+        def home():
+            raise RuntimeError("Could not determine home directory.")
+
+        monkeypatch.setattr(pathlib.Path, "home", home)
+    else:
+        monkeypatch.setenv(compilation.VARIABLE, str(tmp_path))
+        monkeypatch.setattr(compilation, "FREE_BYTES", 2**62)
+    compilation.keep()
+    assert "TF_XLA_FLAGS" not in os.environ
+    assert not list(tmp_path.rglob("process-*"))
+
+
 def test_programs_of_a_killed_process_are_dropped(folder):
     killed = subprocess.Popen(["true"])
     killed.wait()
