@@ -233,7 +233,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
 
     def _choose(self, observation, state, generator) -> tuple[Any, Any, Any]:
         """Choose actions; return them, their parameters and next state, `[K, ...]`."""
-        parameters, _, state = self.network.step(self.observations(observation), state)
+        parameters, state = self.network.act(self.observations(observation), state)
         distribution = self.network.head.distribution(parameters)
         sampled = generator is not None
         sample = distribution.sample(generator) if sampled else distribution.mode()
@@ -267,7 +267,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
     ) -> None:
         """Remember one transition per row; train when the unrolls are complete."""
         self.steps.assign_add(tf.size(agent_indices, tf.int64))
-        discounted = tf.gather(self._discounted, agent_indices)
+        discounted = rows.gather(self._discounted, agent_indices)
         discounted = reward + self.now.discount * discounted
         rows.write(self._discounted, agent_indices, discounted)
         transition = {

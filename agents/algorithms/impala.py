@@ -105,7 +105,7 @@ class IMPALA(actor_critic.ActorCritic):
     def explore(self, agent_indices: tf.Tensor, observation: Any) -> Any:
         """Sample actions, and store the version of the policy."""
         version = tf.fill(tf.shape(agent_indices), self.updates.read_value())
-        self._version.scatter_nd_update(agent_indices[:, None], version)
+        rows.write(self._version, agent_indices, version)
         return super().explore(agent_indices, observation)
 
     def following(
@@ -119,7 +119,7 @@ class IMPALA(actor_critic.ActorCritic):
         return {
             "next_observation": next_observation,
             "terminated": terminated,
-            "version": tf.gather(self._version, agent_indices),
+            "version": rows.gather(self._version, agent_indices),
         }
 
     def train(self) -> None:
@@ -244,7 +244,7 @@ class IMPALA(actor_critic.ActorCritic):
         last = values(lambda x: x[:, -1])
         others = tf.zeros_like(cut[:, :-1], tf.float32)
         others = tf.cond(tf.reduce_any(cut[:, :-1]), inside, lambda: others)
-        return tf.where(cut, tf.concat([others, last[:, None]], 1), 0.0)
+        return tf.where(cut, tf.concat([others, tf.expand_dims(last, 1)], 1), 0.0)
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
         """Take one optimizer step on a batch `[B, S, ...]`."""

@@ -141,7 +141,7 @@ def _count(flags: tf.Tensor) -> tf.Tensor:
 def _pick(children: tf.Tensor, child: tf.Tensor) -> tf.Tensor:
     """Select one of the children `[B, 16]` of each node, `[B]`."""
     numbers = np.arange(_WIDTH, dtype=np.int32)
-    picked = tf.where(numbers == child[:, tf.newaxis], children, 0)
+    picked = tf.where(numbers == tf.expand_dims(child, 1), children, 0)
     return tf.reduce_sum(picked, 1)
 
 
@@ -153,6 +153,6 @@ def _descend(children: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     """
     numbers = np.arange(_WIDTH, dtype=np.int32)
     sums = tf.matmul(children, np.triu(np.ones([_WIDTH, _WIDTH])))  # Fast cumsum.
-    rank = tf.where(sums > rest[:, tf.newaxis], 2 * _WIDTH - numbers, numbers + 1)
+    rank = tf.where(sums > tf.expand_dims(rest, 1), 2 * _WIDTH - numbers, numbers + 1)
     child = tf.argmax(tf.where(children > 0, rank, 0), 1, tf.int32)
     return child, _pick(sums - children, child)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.tools import arrays, conditional, config, errors, placement, spaces
+from agents.tools import rows as rows_
 
 SELECTORS = {
     "prioritized": "agents.memories.prioritized:Prioritized",
@@ -121,12 +122,12 @@ class Replay(tf.Module):
 
     def begin(self, rows: tf.Tensor) -> None:
         """Begin episodes in rows, int32 `[K]`, even if the last ones did not end."""
-        head, steps = tf.unstack(tf.gather(self._state, rows), axis=1)
+        head, steps = tf.unstack(rows_.gather(self._state, rows), axis=1)
         cut = steps > 0  # The last observation remains, because windows end there.
         old = self._slots(rows, head + self._frames, cut)
         self._selector.change(NOTHING, old)
         head += tf.cast(cut, tf.int64)
-        assign([self._state], rows, [tf.stack([head, tf.zeros_like(head)], 1)])
+        rows_.write(self._state, rows, tf.stack([head, tf.zeros_like(head)], 1))
 
     def append(
         self,
@@ -145,7 +146,7 @@ class Replay(tf.Module):
           turn the one that began with this step, with the step before and so on, -1 for
           those that are not complete.
         """
-        head, steps = tf.unstack(tf.gather(self._state, rows), axis=1)
+        head, steps = tf.unstack(rows_.gather(self._state, rows), axis=1)
         if self._stack:
             first = steps == 0
             head = tf.where(first, head + self._frames - 1, head)
@@ -166,7 +167,7 @@ class Replay(tf.Module):
         index = self._update_members(rows, head, steps, done)
         head += tf.where(done, tf.constant(2, tf.int64), 1)
         steps = tf.where(done, tf.zeros_like(steps), steps + 1)
-        assign([self._state], rows, [tf.stack([head, steps], 1)])
+        rows_.write(self._state, rows, tf.stack([head, steps], 1))
         return index
 
     def sample(
@@ -235,15 +236,15 @@ class Replay(tf.Module):
         Rows in the middle of an episode already contain these frames. The frames move
         the next step to a later entry, so members further ahead leave.
         """
-        past = head[:, tf.newaxis] - np.arange(self._frames - 1, 0, -1)
-        slots = tf.reshape(self._slots(rows[:, tf.newaxis], past), [-1])
+        past = tf.expand_dims(head, 1) - np.arange(self._frames - 1, 0, -1)
+        slots = tf.reshape(self._slots(tf.expand_dims(rows, 1), past), [-1])
         frames = spaces.unflatten(self._structure, [x[:, :-1] for x in leaves])
         packed = self._observation.pack(frames)
         shapes = [[-1, *spec.shape] for spec in self._observation.specs]
         values = [tf.reshape(x, s) for x, s in zip(packed, shapes, strict=True)]
         assign(self._observations, slots, values)
-        following = head[:, tf.newaxis] + np.arange(1, self._frames)
-        old = self._slots(rows[:, tf.newaxis], following)
+        following = tf.expand_dims(head, 1) + np.arange(1, self._frames)
+        old = self._slots(tf.expand_dims(rows, 1), following)
         self._selector.change(NOTHING, tf.reshape(old, [-1]))
 
     def _update_members(
@@ -255,9 +256,11 @@ class Replay(tf.Module):
         stack)`. No member may need the old content of those. Returns the indices of
         inserted transitions, -1 for none, `[K * n_step]`.
         """
-        rows, head, done = rows[:, tf.newaxis], head[:, tf.newaxis], done[:, tf.newaxis]
+        rows, head, steps, done = (
+            tf.expand_dims(x, 1) for x in (rows, head, steps, done)
+        )
         past = np.arange(self._n_step)
-        complete = (past <= steps[:, tf.newaxis]) & ((past == past[-1]) | done)
+        complete = (past <= steps) & ((past == past[-1]) | done)
         new = self._slots(rows, head - past, complete)
         index = (head - past) * self._rows + tf.cast(rows, tf.int64)
         ahead = np.arange(2)  # One more if a last observation follows.
@@ -284,8 +287,8 @@ class Replay(tf.Module):
 
     def _gather(self, structure, variables, rows, entry, offsets) -> Any:
         """Gather leaves `[B, len(offsets), ...]` of entries around the given ones."""
-        entries = entry[:, tf.newaxis] + np.array(offsets)
-        slots = self._slots(rows[:, tf.newaxis], entries)
+        entries = tf.expand_dims(entry, 1) + np.array(offsets)
+        slots = self._slots(tf.expand_dims(rows, 1), entries)
         return structure.unpack([tf.gather(x, slots) for x in variables])
 
     def _slots(

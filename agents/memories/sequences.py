@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from agents.tools import arrays, placement
+from agents.tools import rows as rows_
 
 
 class Sequences(tf.Module):
@@ -48,7 +49,7 @@ class Sequences(tf.Module):
 
     def append(self, rows: tf.Tensor, transition: Any) -> None:
         """Add one step `[K, ...]` to rows, int32 `[K]`; raise if a row is full."""
-        position = tf.gather(self.lengths, rows)
+        position = rows_.gather(self.lengths, rows)
         tf.raw_ops.Assert(
             condition=tf.reduce_all(position < self.length),
             data=["A sequence is longer than the memory."],
@@ -59,12 +60,11 @@ class Sequences(tf.Module):
             self._data, self._packing.pack(transition), strict=True
         ):
             variable.scatter_nd_update(indices, value)
-        self.lengths.scatter_nd_update(rows[:, None], position + 1)
+        rows_.write(self.lengths, rows, position + 1)
 
     def gather(self, rows: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Return packed data `[K, T, ...]` and lengths `[K]` of rows, for `replace`."""
-        data = [tf.gather(variable, rows) for variable in self._data]
-        return data, tf.gather(self.lengths, rows)
+        return rows_.gather(self._data, rows), rows_.gather(self.lengths, rows)
 
     def select(self, rows: tf.Tensor) -> tuple[Any, tf.Tensor]:
         """Return tensors `[K, length, ...]` of rows, and the mask of valid steps."""
@@ -80,13 +80,12 @@ class Sequences(tf.Module):
         self, rows: tf.Tensor, data: list[tf.Tensor], lengths: tf.Tensor
     ) -> None:
         """Overwrite whole rows with the result of `gather`."""
-        for variable, value in zip(self._data, data, strict=True):
-            variable.scatter_nd_update(rows[:, None], value)
-        self.lengths.scatter_nd_update(rows[:, None], lengths)
+        rows_.write(self._data, rows, data)
+        rows_.write(self.lengths, rows, lengths)
 
     def clear(self, rows: tf.Tensor) -> None:
         """Make rows empty, int32 `[K]`."""
-        self.lengths.scatter_nd_update(rows[:, None], tf.zeros_like(rows))
+        rows_.write(self.lengths, rows, tf.zeros_like(rows))
 
     def mask(self) -> tf.Tensor:
         """Return the mask of valid steps, bool `[rows, length]`."""

@@ -94,4 +94,4 @@ class Uniform(tf.Module):
 
 
 def _assign(variable: tf.Variable, indices: tf.Tensor, values: tf.Tensor) -> None:
-    variable.scatter_nd_update(indices[:, tf.newaxis], values)
+    variable.scatter_update(tf.IndexedSlices(values, indices))

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from agents.memories import sequences
+from agents.tools import rows as rows_
 
 
 class Unrolls(tf.Module):
@@ -27,21 +28,21 @@ class Unrolls(tf.Module):
     def append(self, rows: tf.Tensor, transition: Any) -> None:
         """Add one transition `[K, ...]` to rows."""
         self._unrolls.append(rows, transition)
-        self._ended.scatter_nd_update(rows[:, None], tf.zeros_like(rows, tf.bool))
 
     def clear(self, rows: tf.Tensor) -> None:
         """Begin episodes; start all unrolls anew if one was cut off."""
-        running = tf.gather(self._unrolls.lengths, rows) > 0
-        running &= ~tf.gather(self._ended, rows)
+        running = rows_.gather(self._unrolls.lengths, rows) > 0
+        running &= ~rows_.gather(self._ended, rows)
+        rows_.write(self._ended, rows, tf.zeros_like(rows, tf.bool))
         tf.cond(tf.reduce_any(running), self.clear_data, lambda: None)
 
     def end(self, rows: tf.Tensor) -> None:
         """Mark episodes as ended, so that their unrolls continue."""
-        self._ended.scatter_nd_update(rows[:, None], tf.ones_like(rows, tf.bool))
+        rows_.write(self._ended, rows, tf.ones_like(rows, tf.bool))
 
     def last_of_unroll(self, rows: tf.Tensor) -> tf.Tensor:
         """Return whether the next step is the last of a row's unroll, bool `[K]`."""
-        return tf.gather(self._unrolls.lengths, rows) + 1 == self._unrolls.length
+        return rows_.gather(self._unrolls.lengths, rows) + 1 == self._unrolls.length
 
     def full(self) -> tf.Tensor:
         """Return whether it is time to train: all rows hold `length` steps."""

@@ -53,6 +53,15 @@ class PolicyValueNetwork(keras.layers.Layer):
         policy = self._policy.initial_state(size)
         return (policy, () if self.shared else self._critic.initial_state(size))
 
+    def act(self, observation: Any, state: tuple) -> tuple[dict, tuple]:
+        """Compute one step as `step` does, without values."""
+        policy, critic = state
+        observation, allowed = self._inputs.split(observation)
+        features, policy = self._policy.step(observation, policy)
+        if critic:  # Its state goes on, too.
+            _, critic = self._critic.step(observation, critic)
+        return self._act(features, allowed), (policy, critic)
+
     def step(self, observation: Any, state: tuple) -> tuple[dict, tf.Tensor, tuple]:
         """Compute one step of a batch.
 
@@ -69,7 +78,7 @@ class PolicyValueNetwork(keras.layers.Layer):
         parameters = self._act(features, allowed)
         if not self.shared:
             features, critic = self._critic.step(observation, critic)
-        return parameters, self._value(features)[:, 0], (policy, critic)
+        return parameters, tf.squeeze(self._value(features), -1), (policy, critic)
 
     def sequence(
         self, observation: Any, state: tuple, first: tf.Tensor
@@ -86,7 +95,7 @@ class PolicyValueNetwork(keras.layers.Layer):
         parameters = self._act(features, allowed)
         if not self.shared:
             features, critic = self._critic.sequence(observation, critic, first)
-        return parameters, self._value(features)[..., 0], (policy, critic)
+        return parameters, tf.squeeze(self._value(features), -1), (policy, critic)
 
     def policy(self, observation: Any, state: tuple, first: tf.Tensor) -> dict:
         """Compute parameters of the distributions of sequences, `[B, T, ...]`."""
@@ -97,7 +106,8 @@ class PolicyValueNetwork(keras.layers.Layer):
         """Compute values of sequences, `[B, T]`; arguments as in `Torso.sequence`."""
         observation, _ = self._inputs.split(observation)
         state = state[0] if self.shared else state[1]
-        return self._value(self._critic.unroll(observation, state, first))[..., 0]
+        features = self._critic.unroll(observation, state, first)
+        return tf.squeeze(self._value(features), -1)
 
     def _act(self, features: tf.Tensor, allowed: tf.Tensor | None) -> dict:
         """Compute parameters of the action distributions for features `[..., F]`."""

@@ -243,7 +243,8 @@ class _Part(keras.layers.Layer):
 
 def _scaled(leaf: tf.Tensor) -> tf.Tensor:
     """Convert to float32, and bytes to [0, 1]."""
-    return tf.cast(leaf, tf.float32) / (255.0 if leaf.dtype == tf.uint8 else 1.0)
+    scaled = tf.cast(leaf, tf.float32)
+    return scaled / 255.0 if leaf.dtype == tf.uint8 else scaled
 
 
 def _indices(leaf: tf.Tensor, low: Any) -> tf.Tensor:
@@ -252,6 +253,9 @@ def _indices(leaf: tf.Tensor, low: Any) -> tf.Tensor:
 
 
 def _flat(value: tf.Tensor) -> tf.Tensor:
+    """Flatten to `[B, F]`."""
+    if value.shape.rank == 2:
+        return value
     return tf.reshape(value, [-1, int(np.prod(value.shape[1:]))])
 
 

@@ -30,6 +30,9 @@ class StreamingNormalize(tf.Module):
         self.count = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self.mean = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
         self._squares = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
+        # Of these statistics, so that calls need not compute them.
+        self._shift = tf.Variable(tf.zeros(shape), trainable=False)
+        self._divisor = tf.Variable(tf.ones(shape), trainable=False)
 
     @property
     def std(self) -> tf.Tensor:
@@ -42,10 +45,9 @@ class StreamingNormalize(tf.Module):
     def __call__(self, value: tf.Tensor) -> tf.Tensor:
         """Normalize values `[..., *shape]`, float32."""
         if self._center:
-            mean = tf.where(self.count > 1.0, self.mean, 0.0)
-            value -= tf.cast(mean, value.dtype)
+            value -= self._shift
         if self._scale:
-            value /= tf.cast(self.std, value.dtype)
+            value /= self._divisor
         if self._clip:
             value = tf.clip_by_value(value, -self._clip, self._clip)
         return value
@@ -66,3 +68,6 @@ class StreamingNormalize(tf.Module):
         self._squares.assign_add(squares + difference**2 * self.count * share)
         self.mean.assign_add(difference * share)
         self.count.assign(total)
+        shift = tf.where(self.count > 1.0, self.mean, 0.0)
+        self._shift.assign(tf.cast(shift, tf.float32))
+        self._divisor.assign(tf.cast(self.std, tf.float32))

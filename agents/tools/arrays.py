@@ -50,7 +50,7 @@ class Layout:
         columns = []
         for leaf, shape, size in zip(leaves, self._shapes, self._sizes, strict=True):
             if not shape:
-                leaf = leaf[..., tf.newaxis]
+                leaf = tf.expand_dims(leaf, -1)
             elif len(shape) > 1:
                 leading = leaf.shape[: leaf.shape.rank - len(shape)]
                 leaf = _reshape(leaf, leading, len(shape), [size])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -12,14 +13,31 @@ def variables(structure: Any) -> Any:
 
 def gather(variables: Any, rows: tf.Tensor) -> Any:
     """Read values `[K, ...]` of rows, int32 `[K]`."""
-    return tf.nest.map_structure(lambda x: tf.gather(x, rows), variables)
+
+    def read(variable):
+        if _are_all(rows, variable):
+            return variable.read_value()
+        return tf.gather(variable, rows)
+
+    return tf.nest.map_structure(read, variables)
 
 
 def write(variables: Any, rows: tf.Tensor, values: Any) -> None:
     """Assign values `[K, ...]` to rows; the others keep theirs."""
-    tf.nest.map_structure(
-        lambda x, value: x.scatter_nd_update(rows[:, None], value), variables, values
-    )
+
+    def assign(variable, value):
+        if _are_all(rows, variable):
+            variable.assign(value)
+        else:
+            variable.scatter_update(tf.IndexedSlices(value, rows))
+
+    tf.nest.map_structure(assign, variables, values)
+
+
+def _are_all(rows: tf.Tensor, variable: tf.Variable) -> bool:
+    """Return whether these are all rows in order, as far as a trace knows."""
+    known = tf.get_static_value(rows)
+    return known is not None and np.array_equal(known, np.arange(variable.shape[0]))
 
 
 def choose(mask: tf.Tensor, one: Any, other: Any) -> Any:

@@ -165,9 +165,9 @@ def _together(
     Returns:
       Number of steps, their records `[capacity, N, RECORD]`, and the next state.
     """
-    everyone = tf.range(len(batch_env))
 
     def body(_, index, before, records):
+        everyone = tf.range(len(batch_env))  # Here, its value is known in the body.
         action = _act(batch_env, algorithm, everyone, before, training)
         after, following = batch_env.simulate(before, action)
         _learn(algorithm, everyone, before.observation, action, after, training)
