@@ -59,8 +59,7 @@ class InGraphBatchEnv:
         self._action_specs = spaces.spec(self.action_space)
         self._started = [False] * self.parts
         self._seeds: np.ndarray | None = None
-        self._score = np.zeros(len(self), np.float32)
-        self._length = np.zeros(len(self), np.float32)
+        self._sums = np.zeros([len(self), 2], np.float32)  # Score and length.
         self.error = self.called = None
         self.steps = 0
 
@@ -154,7 +153,7 @@ class InGraphBatchEnv:
                 seeds = None if self._seeds is None else self._seeds[rows]
                 parts.append(spaces.flatten(env.reset(seeds=seeds)))
         self._seeds = None
-        self._score[:] = self._length[:] = 0
+        self._sums[:] = 0
         observation = [np.concatenate(x) for x in zip(*parts, strict=True)]
         return [*observation, np.ones(len(self), bool)]
 
@@ -188,14 +187,12 @@ class InGraphBatchEnv:
 
     def _account(self, part: int, result: batch_env.Results) -> None:
         """Add score and length of the episodes to the results of a step."""
-        numbers, done, rows = result.numbers, result.done, self._rows[part]
-        score, length = self._score[rows], self._length[rows]
-        score += numbers[:, transitions.REWARD]
-        length += 1
-        numbers[:, transitions.SCORE] = score
-        numbers[:, transitions.LENGTH] = length
-        if done.any():
-            score[done] = length[done] = 0
+        numbers, sums = result.numbers, self._sums[self._rows[part]]
+        sums[:, 0] += numbers[:, transitions.REWARD]
+        sums[:, 1] += 1
+        numbers[:, transitions.SUMS] = sums
+        if np.count_nonzero(result.done):  # Faster than `any`.
+            sums[result.done] = 0
 
 
 class _Watched:

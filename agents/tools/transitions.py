@@ -15,6 +15,8 @@ FLAGS = slice(TERMINATED, TRUNCATED + 1)
 RECORD = slice(TERMINATED, LENGTH + 1)
 """Columns of a `steps.record`, which begin with both flags."""
 
+SUMS = slice(SCORE, LENGTH + 1)
+
 _FLAG_TYPES = bool, np.bool_
 
 
