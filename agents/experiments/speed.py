@@ -1,4 +1,4 @@
-"""Speed of simulation or training of a config, and its bottleneck.
+"""Speed of simulation or training of a config, its bottleneck, and where a step goes.
 
 Rates are environment steps per second of the whole batch.
 """
@@ -19,45 +19,70 @@ from agents.tools import batch_env, channels, processes, spaces, transitions
 SECONDS = 2.0
 """Duration of the measurement of one part."""
 
+PATIENCE = 20.0
+"""Seconds to wait for the first update."""
+
+LENGTH = 1000
+"""Steps of episodes that nothing else limits."""
+
 
 def measure(
     config: experiment.Config, training: bool, steps: int | None = None
 ) -> dict[str, Any]:
-    """Measure all rates of a config; keys as printed, plus `limit` and `advice`."""
+    """Measure all rates of a config; keys as printed, plus `limit` and `advice`.
+
+    The parts of a step, in microseconds per step of the batch, are measured one by one,
+    each on top of those before: the environments alone, the crossing into the graph and
+    back, acting, remembering, learning. All but the first and the last use environments
+    that do nothing. In a compiled environment there is no crossing. What the parts take
+    more than the whole step is time in which the environments and the graph worked side
+    by side.
+    """
     environment = config.environment
     backend = make.choose(environment)
     description = runs.describe(config)
-    agent = runs.algorithm(config, description)
     limit_text, limit = _limit(config, backend)
-    batch = runs.environments(config)
-    try:
-        total = _end_to_end(batch, agent, training, steps)
-    finally:
-        batch.close()
-    rates = {
-        "env": _environments(config, backend, description),
-        "policy": _policy(config, description, training, batch.compiled),
-        "transport": None if batch.compiled else _transport(config, description),
-        "end_to_end": total["steps"] / total["seconds"],
-    }
-    limit = limit or rates["env"]
+    total, rest = _end_to_end(config, description, training, steps)
+    parts = _parts(config, backend, description, training)
+    if training:
+        parts["learning"] = max(total["step"] - rest, 0.0)
+    size = environment.num_agents
+    env, end_to_end = size / parts["environment"], size / total["step"]
+    limit = limit or env
     return {
         "config": config.name,
         "mode": "train" if training else "simulate",
         "backend": backend,
-        "num_agents": len(batch),
+        "num_agents": size,
         "steps": total["steps"],
         "seconds": round(total["seconds"], 6),
-        **{f"{k}_steps_per_s": v and round(v) for k, v in rates.items()},
+        "env_steps_per_s": round(env),
+        "end_to_end_steps_per_s": round(end_to_end),
         "limit_steps_per_s": round(limit),
-        "fraction_of_limit": round(rates["end_to_end"] / limit, 3),
+        "fraction_of_limit": round(end_to_end / limit, 3),
         "compile_seconds": round(total["compile_seconds"], 2),
+        "step_us": round(1e6 * total["step"]),
+        "parts_us": {name: round(1e6 * x) for name, x in parts.items()},
         "limit": limit_text,
-        "advice": _advice(rates, environment, training),
+        "advice": _advice(parts, total["step"], environment),
     }
 
 
 def _end_to_end(
+    config, description: make.Description, training: bool, steps: int | None
+) -> tuple[dict[str, float], float]:
+    """Measure `simulate`: all of it, and seconds per step without learning."""
+    batch = runs.environments(config)
+    try:
+        agent = runs.algorithm(config, description)
+        total = _whole(batch, agent, training, steps)
+        rest = _simulated(batch, config, description, True) if training else 0.0
+    finally:
+        batch.close()
+    return total, rest
+
+
+def _whole(
     batch: Any, agent: Any, training: bool, steps: int | None
 ) -> dict[str, float]:
     """Measure steps and seconds of `simulate`, and the extra time of first calls."""
@@ -70,113 +95,92 @@ def _end_to_end(
         simulation.simulate(batch, agent, count, training)
         return time.perf_counter() - start
 
-    first = run(unit) + run(unit)
-    steady = run(unit)
-    count = unit
-    while (duration := run(count)) < 0.5:
-        count *= 2
-    wanted = steps / size if steps else 5.0 / (duration / count)
-    wanted = max(round(wanted / unit), 1) * unit
+    begun, warm = 0, 0.0  # The first update may be late, and it compiles.
+    while not begun or (training and not _has_learned(agent) and warm < PATIENCE):
+        warm += run(unit)
+        begun += unit
+    taken, seconds, count = 0, 0.0, unit
+    if steps:
+        count = max(round(steps / size / unit), 1) * unit
+    while taken == 0 or (not steps and seconds < 5.0):
+        duration = run(count)
+        taken, seconds = taken + count, seconds + duration
+        if duration < 0.5:
+            count *= 2
+    step = seconds / taken
     return {
-        "steps": wanted * size,
-        "seconds": run(wanted),
-        "compile_seconds": max(first - 2 * steady, 0.0),
+        "steps": taken * size,
+        "seconds": seconds,
+        "step": step,
+        "compile_seconds": max(warm - begun * step, 0.0),
     }
 
 
-def _environments(config, backend: str, description: make.Description) -> float:
-    """Measure the backend's rate with random actions, without TensorFlow."""
-    environment = config.environment
-    size = environment.num_agents
-    if backend == "compiled":
-        from agents.tools import simulation
+def _has_learned(agent: Any) -> bool:
+    """Return whether an algorithm has made an update, as far as it counts them."""
+    return int(getattr(agent, "updates", 1)) > 0
 
-        steps = simulation.COMPILED_STEPS
-        return _constant(runs.environments(config), description, steps)
-    batch = make.batch(environment)
-    actions = _random(batch.action_space, size)
-    index = iter(range(10**12))
+
+def _parts(
+    config, backend: str, description: make.Description, training: bool
+) -> dict[str, float]:
+    """Measure the seconds per step of all parts but learning."""
+    from agents.tools import in_graph_batch_env
+
+    if backend == "compiled":
+        batch = runs.environments(config)
+        environment = crossed = _constant(batch, description)
+    else:
+        nothing = _Nothing(description, config.environment.num_agents)
+        batch = in_graph_batch_env.InGraphBatchEnv(nothing)
+        environment = _environments(config)
+        crossed = _constant(batch, description)
+    acted = _simulated(batch, config, description, False)
+    parts = {"environment": environment, "acting": acted - crossed}
+    if backend != "compiled":
+        parts = {"environment": environment, "crossing": crossed, **parts}
+    if training:
+        remembered = _simulated(batch, config, description, True)
+        parts["remembering"] = remembered - acted
+    return {name: max(x, 0.0) for name, x in parts.items()}
+
+
+def _environments(config) -> float:
+    """Measure the backend with random actions, without TensorFlow."""
+    batch = make.batch(config.environment)
+    actions = itertools.cycle(_random(batch.action_space, len(batch)))
 
     def step():
-        batch.start(actions[next(index) % len(actions)], restart=True)
+        batch.start(next(actions), restart=True)
         batch.finish()
 
     try:
         batch.reset()
-        return _rate(step, size)
+        return _seconds(step)
     finally:
         batch.close()
 
 
-def _policy(
-    config, description: make.Description, training: bool, compiled: bool
+def _simulated(
+    batch: Any, config, description: make.Description, training: bool
 ) -> float:
-    """Measure the policy's rate on constant observations, in a graph loop."""
-    import tensorflow as tf
+    """Measure `simulate` with an algorithm that does not learn."""
+    from agents.tools import simulation
 
     agent = runs.algorithm(config, description)
-    size = config.environment.num_agents
-    specs = spaces.spec(description.observation_space)
-    everyone = tf.range(size)
-    agent.begin_episodes(everyone, training)
+    agent.learning = False
+    steps = agent.batch_steps if agent.batch_steps > 1 else _calls(batch)
 
-    @tf.function(autograph=False, jit_compile=compiled or None)
     def run():
-        def body(index, total):
-            observation = spaces.transform(  # Constants would be hoisted.
-                lambda x: tf.fill([size, *x.shape], tf.cast(index, x.dtype)), specs
-            )
-            action = agent.perform(everyone, observation, training)
-            used = [
-                tf.reduce_sum(tf.cast(x, tf.float32)) for x in tf.nest.flatten(action)
-            ]
-            return index + 1, total + tf.add_n(used)
+        simulation.simulate(batch, agent, steps, training)
+        if agent.batch_steps > 1:  # There is no room for more.
+            agent.memory.clear_data()
 
-        return tf.while_loop(lambda i, _: i < 20, body, (0, 0.0), parallel_iterations=1)
-
-    return _rate(run, 20 * size)
+    return _seconds(run) / steps
 
 
-class _Nothing(batch_env.Backend):
-    """Batch whose environments do nothing."""
-
-    def __init__(self, description: make.Description, length: int):
-        found = description.observation_space, description.action_space
-        buffers = transitions.Buffers.create(*found, length)
-        (observation,) = _random(description.observation_space, length, 1)
-        for target, leaf in zip(
-            buffers.observation, spaces.flatten(observation), strict=True
-        ):
-            target[...] = leaf
-        super().__init__(*found, buffers)
-
-    def __getitem__(self, index: int) -> None:
-        return None
-
-    def close(self):
-        pass
-
-    def _start(self, restart: bool):
-        pass
-
-    def _finish(self, restart: bool) -> dict:
-        return {}
-
-    def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
-        pass
-
-
-def _transport(config, description: make.Description) -> float:
-    """Measure `simulate` with environments and an algorithm that do nothing."""
-    from agents.tools import in_graph_batch_env
-
-    nothing = _Nothing(description, config.environment.num_agents)
-    batch = in_graph_batch_env.InGraphBatchEnv(nothing)
-    return _constant(batch, description, 20)
-
-
-def _constant(batch: Any, description: make.Description, steps: int) -> float:
-    """Measure `simulate` with constant actions, `steps` batch steps per call."""
+def _constant(batch: Any, description: make.Description) -> float:
+    """Measure `simulate` with constant actions."""
     import tensorflow as tf
 
     from agents.tools import algorithm, simulation
@@ -188,10 +192,52 @@ def _constant(batch: Any, description: make.Description, steps: int) -> float:
         def perform(self, agent_indices, observation, training=True):
             return action
 
-    agent = Constant()
-    return _rate(
-        lambda: simulation.simulate(batch, agent, steps, False), steps * len(batch)
-    )
+    agent, steps = Constant(), _calls(batch)
+    return _seconds(lambda: simulation.simulate(batch, agent, steps, False)) / steps
+
+
+def _calls(batch: Any) -> int:
+    """Return a number of steps beside which the call of `simulate` costs nothing."""
+    from agents.tools import simulation
+
+    return simulation.COMPILED_STEPS if batch.compiled else 128
+
+
+class _Nothing(batch_env.Backend):
+    """Batch whose environments do nothing until their episodes are cut off."""
+
+    def __init__(self, description: make.Description, length: int):
+        found = description.observation_space, description.action_space
+        buffers = transitions.Buffers.create(*found, length)
+        (observation,) = _random(description.observation_space, length, 1)
+        for target, leaf in zip(
+            buffers.observation, spaces.flatten(observation), strict=True
+        ):
+            target[...] = leaf
+        for target, leaf in zip(buffers.following, buffers.observation, strict=True):
+            target[...] = leaf
+        super().__init__(*found, buffers)
+        self._length = description.max_length or LENGTH
+        self._time = np.arange(length) * self._length // length
+
+    def __getitem__(self, index: int) -> None:
+        return None
+
+    def close(self):
+        pass
+
+    def _start(self, restart: bool):
+        pass
+
+    def _finish(self, restart: bool) -> dict:
+        self._time += 1
+        over = self._time == self._length
+        self._buffers.numbers[:, transitions.TRUNCATED] = over
+        self._time[over] = 0
+        return {}
+
+    def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
+        pass
 
 
 def _limit(config, backend: str) -> tuple[str, float | None]:
@@ -255,25 +301,18 @@ def _bare(
     channel.receive()
 
 
-def _advice(
-    rates: dict[str, float | None], environment: Environment, training: bool
-) -> str:
-    """Name the slowest part of a step, and a remedy."""
-    times = {k: 1 / v for k, v in rates.items() if v and k != "end_to_end"}
-    rest = 1 / rates["end_to_end"] - sum(times.values())
-    if training:
-        times["learning"] = max(rest, 0.0)
-    worst = max(times, key=times.get)
-    share = times[worst] * rates["end_to_end"]
-    hints = {
-        "env": f"use more processors, or {_faster(environment)}",
-        "policy": "use a smaller network, or more agents per call",
-        "transport": "use more agents, so that a call does more",
+def _advice(parts: dict[str, float], step: float, environment: Environment) -> str:
+    """Name the part of a step that takes most, and a remedy."""
+    worst = max(parts, key=parts.get)
+    hint = {
+        "environment": f"use more processors, or {_faster(environment)}",
+        "crossing": "use more agents, so that a call does more",
+        "acting": "use a smaller network, or more agents per call",
+        "remembering": "use more agents, so that a call does more",
         "learning": "use fewer epochs, larger minibatches, or a smaller network",
-    }
-    names = {"env": "the environments take", "policy": "the policy takes"}
-    names |= {"transport": "the way to Python takes", "learning": "learning takes"}
-    return f"{names[worst]} most ({min(share, 1):.0%} of a step); {hints[worst]}."
+    }[worst]
+    share = min(parts[worst] / step, 1)
+    return f"{worst} takes most ({share:.0%} of a step); {hint}."
 
 
 def _faster(environment: Environment) -> str:
@@ -304,12 +343,12 @@ def _random(space: Any, size: int, count: int = 100) -> list[Any]:
     return batches
 
 
-def _rate(function: Callable[[], Any], steps: int) -> float:
-    """Measure the steps per second of a function that takes `steps` per call."""
+def _seconds(function: Callable[[], Any]) -> float:
+    """Measure the mean seconds of a call."""
     for _ in range(3):
         function()
     count, start = 0, time.perf_counter()
     while (duration := time.perf_counter() - start) < SECONDS:
         function()
         count += 1
-    return count * steps / duration
+    return duration / count

@@ -17,14 +17,16 @@ def is_bounded(space: gymnasium.spaces.Box) -> bool:
         return bool(np.isfinite(high - low).all())
 
 
-def bounds(space: gymnasium.spaces.Box) -> tuple[tf.Tensor, tf.Tensor]:
+def bounds(space: gymnasium.spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     """Return lowest and highest actions of a box, float32 `shape`."""
-    return tf.constant(space.low, tf.float32), tf.constant(space.high, tf.float32)
+    return space.low.astype(np.float32), space.high.astype(np.float32)
 
 
 def scale(unit: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
     """Scale vectors `[B, A]`, clipped to +-1, to actions `[B, *shape]` of a box."""
-    unit = tf.clip_by_value(tf.reshape(unit, [-1, *space.shape]), -1.0, 1.0)
+    if len(space.shape) != 1:
+        unit = tf.reshape(unit, [-1, *space.shape])
+    unit = tf.clip_by_value(unit, -1.0, 1.0)
     low, high = bounds(space)
     return tf.clip_by_value(low + (unit + 1.0) / 2.0 * (high - low), low, high)
 

@@ -3,7 +3,7 @@
     agents benchmark simulate --config NAME [--backend B] [--num_agents N] [--steps N]
     agents benchmark train --config NAME ...
 
-Prints a table, the bottleneck, and one line of JSON. Rates are environment steps per
+Prints rates, the parts of a step, the bottleneck, and one line of JSON. Rates are environment steps per
 second of the whole batch.
 """
 
@@ -34,14 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     result = speed.measure(config, args.mode == "train", args.steps)
     for name, text in (
         ("env", "environments alone, random actions"),
-        ("policy", "policy alone, constant observations"),
-        ("transport", "into the graph and back, nothing else"),
         ("limit", result.pop("limit")),
         ("end_to_end", f"{args.mode}, {result['seconds']:.1f} s"),
     ):
-        value = result[f"{name}_steps_per_s"]
-        shown = "-" if value is None else f"{value:,.0f}"
-        print(f"{name:<11}{shown:>12} steps/s  {text}")
+        print(f"{name:<12}{result[f'{name}_steps_per_s']:>12,} steps/s  {text}")
+    step, parts = result["step_us"], result["parts_us"]
+    print(f"one step of the batch: {step:,} us; its parts, each measured alone:")
+    for name, value in parts.items():
+        print(f"{name:<12}{value:>12,} us {value / step:>8.0%}")
     print(f"compilation {result['compile_seconds']:.1f} s, once")
     print(f"{result['fraction_of_limit']:.0%} of the limit: {result.pop('advice')}")
     print(json.dumps(result))

@@ -2,21 +2,25 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
+from gymnasium import spaces as gs
 
-from agents.environments import Environment
-from agents.experiments import speed
+from agents import tools
+from agents.environments import Environment, make
+from agents.experiments import config as experiment
+from agents.experiments import runs, speed
+from agents.tools import algorithm as algorithm_
 
 WORKERS = Environment("CartPole-v1", "workers")
+PARTS = {"environment": 2.0, "crossing": 1.0, "acting": 1.0, "remembering": 1.0}
 
 
-def test_bottleneck_is_named():
-    rates = {"env": 100.0, "policy": 1e4, "transport": 1e4, "end_to_end": 90.0}
-    assert "environments take most (90% of" in speed._advice(rates, WORKERS, False)
-    rates |= {"env": 1e4, "policy": 100.0}
-    assert "policy takes most (90%" in speed._advice(rates, WORKERS, True)
-    rates |= {"policy": 1e4, "end_to_end": 100.0}
-    assert "learning takes most (97%" in speed._advice(rates, WORKERS, True)
+@pytest.mark.parametrize("worst", [*PARTS, "learning"])
+def test_bottleneck_is_named(worst):
+    parts = {**PARTS, "learning": 1.0, worst: 9.0}
+    advice = speed._advice(parts, 15.0, WORKERS)
+    assert advice.startswith(f"{worst} takes most (60% of a step); use ")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +34,55 @@ def test_bottleneck_is_named():
     ],
 )
 def test_faster_backends_are_named(id, backend, hint):
-    rates = {"env": 100.0, "policy": 1e4, "transport": 1e4, "end_to_end": 90.0}
     environment = dataclasses.replace(WORKERS, id=id, backend=backend)
-    advice = speed._advice(rates, environment, False)
+    advice = speed._advice(PARTS, 5.0, environment)
     assert f"more processors, or {hint}" in advice
+
+
+def test_environments_that_do_nothing_are_cut_off_at_different_times():
+    spaces = gs.Box(-1, 1, (2,)), gs.Discrete(2)
+    nothing = speed._Nothing(make.Description(*spaces, 6), 3)
+    batch = tools.InGraphBatchEnv(nothing)
+
+    class Constant(algorithm_.Algorithm):
+        def perform(self, agent_indices, observation, training=True):
+            return np.zeros(3, np.int64)
+
+    ended = tools.simulate(batch, Constant(), 12, training=False)
+    done = ended["done"].numpy()
+    assert np.array_equal(
+        np.argwhere(done), [[1, 2], [3, 1], [5, 0], [7, 2], [9, 1], [11, 0]]
+    )
+    assert (ended["length"].numpy()[7:][done[7:]] == 6).all()
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [{"type": "vpg", "update_every": 2}, {"type": "dqn", "start_size": 200}],
+    ids=lambda x: x["type"],
+)
+def test_learning_is_measured_once_it_has_begun(monkeypatch, algorithm):
+    """Updates of the one happen at ends of episodes, of the other after 200 steps."""
+    monkeypatch.setattr(speed, "SECONDS", 0.1)
+    environment = {"id": "CartPole-v1", "backend": "serial", "num_agents": 4}
+    settings = {"jit": False, "network": "small", **algorithm}
+    config = experiment.resolve(
+        {
+            "name": "speed",
+            "environment": environment,
+            "algorithm": settings,
+            "train": {"steps": 1000},
+        }
+    )
+    agents = []
+    create = runs.algorithm
+
+    def keep(*args):
+        agents.append(create(*args))
+        return agents[-1]
+
+    monkeypatch.setattr(runs, "algorithm", keep)
+    result = speed.measure(config, True, 400)
+    assert agents[0].updates.numpy() > 0
+    assert all(x.updates.numpy() == 0 for x in agents[1:])
+    assert set(result["parts_us"]) == {*PARTS, "learning"}

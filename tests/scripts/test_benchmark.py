@@ -15,12 +15,12 @@ KEYS = [
     "steps",
     "seconds",
     "env_steps_per_s",
-    "policy_steps_per_s",
-    "transport_steps_per_s",
     "end_to_end_steps_per_s",
     "limit_steps_per_s",
     "fraction_of_limit",
     "compile_seconds",
+    "step_us",
+    "parts_us",
 ]
 
 
@@ -60,8 +60,13 @@ def test_line_of_json(call, mode, backend, agents):
     assert result["fraction_of_limit"] == pytest.approx(
         result["end_to_end_steps_per_s"] / result["limit_steps_per_s"], abs=1e-3
     )
-    assert (result["transport_steps_per_s"] is None) == (backend == "compiled")
-    assert result["policy_steps_per_s"] > 0
+    parts = ["environment", "crossing", "acting"]
+    parts += ["remembering", "learning"] if mode == "train" else []
+    parts = [x for x in parts if x != "crossing" or backend != "compiled"]
+    assert list(result["parts_us"]) == parts
+    shown = [line.split()[0] for line in output.splitlines()]
+    assert [x for x in shown if x in parts] == parts
+    assert result["step_us"] == pytest.approx(1e6 * agents / rate, rel=0.01, abs=1)
     assert " of the limit: " in output.splitlines()[-2]
 
 
