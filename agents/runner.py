@@ -122,6 +122,10 @@ class Runner:
         returns = self.episode_returns[-WINDOW:]
         return float(np.mean(returns)) if returns else float("nan")
 
+    def __repr__(self) -> str:
+        returns = f", mean return {self.mean_return:,.1f}" if self.episodes else ""
+        return f"Runner({self.steps:,} steps, {self.episodes:,} episodes{returns})"
+
     def __enter__(self) -> "Runner":
         return self
 

@@ -97,6 +97,7 @@ def test_runs_go_on_where_they_stopped():
     assert [result.steps for result in results] == [3, 3, 3]
     assert [result.episode_lengths for result in results] == [[], [4], [4]]
     assert (runner.episodes, runner.steps) == (2, 9)
+    assert repr(runner) == "Runner(9 steps, 2 episodes, mean return 10.0)"
     assert env.lengths == [4, 4, 1]
     assert agent.calls.count(("reset",)) == 1
 

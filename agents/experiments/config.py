@@ -38,12 +38,20 @@ class Train:
     """Environment steps of a training phase."""
     eval_episodes: bounds.Whole = 20
     """Deterministic episodes of an evaluation phase; zero for none."""
+    stop_at: float | None = None
+    """Mean return of an evaluation that ends the run."""
     keep_checkpoints: bounds.Size = 5
+    """Number of newest checkpoints to keep, besides the best one."""
     wandb: str | None = None
     """Weights & Biases project to report to."""
 
     def __post_init__(self) -> None:
         bounds.require(self)
+        if self.stop_at is not None and not self.eval_episodes:
+            raise config_.ConfigError(
+                "config key 'train.stop_at' is the return of an evaluation; set "
+                "train.eval_episodes above zero."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Display of a run: a live line in terminals, plain lines elsewhere."""
 
 import contextlib
+import datetime
 import logging
 import pathlib
 import shlex
@@ -23,6 +24,8 @@ class Display:
         self._live = sys.stdout.isatty() and not quiet
         self._bar = None
         self._last = -float("inf")  # Time of the last line; none yet.
+        self._score = ""
+        self._begun: tuple[int, float] | None = None  # Step and time.
         self._log = _Notes(self._logged)
 
     def __enter__(self) -> "Display":
@@ -70,23 +73,41 @@ class Display:
     def progress(self, report: Any) -> None:
         """Show the progress of the run, and the result of a finished phase."""
         rate = report.env_steps / max(report.seconds, 1e-9)
+        self._begun = self._begun or (report.step, time.perf_counter())
+        if report.metrics.get("score") is not None:
+            self._score = f"return {report.metrics['score']:,.1f}"
         if self._bar:
             self._bar.update(
                 self._bar.task_ids[0],
                 completed=report.step,
                 phase=report.phase,
                 rate=f"{rate:,.0f} steps/s" if report.env_steps else "starting",
+                score=self._score,
             )
         if report.finished:
             self.note(self._line(report, rate))
         elif not self._bar and time.perf_counter() - self._last > 5:
             speed = f"{rate:>9,.0f} steps/s" if report.env_steps else "starting"
-            self.note(f"{report.phase:<8}  {report.step:>12,}  {speed}")
+            total = f"{self._config.train.steps:,}"
+            self.note(
+                f"{report.phase:<8}  {report.step:>12,} / {total}  {speed}"
+                f"{self._left(report.step)}"
+            )
         else:
             return
         self._last = time.perf_counter()
 
+    def _left(self, step: int) -> str:
+        """Estimate the time left, from all steps so far."""
+        begin, start = self._begun
+        if step <= begin:
+            return ""
+        pace = (time.perf_counter() - start) / (step - begin)
+        left = max(self._config.train.steps - step, 0) * pace
+        return f"  {datetime.timedelta(seconds=round(left))} left"
+
     def _line(self, report: Any, rate: float) -> str:
+        """Return the line of a finished phase, as far as the terminal has room."""
         metrics = report.metrics
         score = metrics.get("score")
         text = "no episode finished" if score is None else f"return {score:>10,.1f}"
@@ -99,6 +120,9 @@ class Display:
             for name in ("kl", "entropy", "explained_variance")
             if name in metrics
         ]
+        width = self._bar.console.width if self._bar else float("inf")
+        while len(parts) > 1 and len("  ".join(parts)) > width:
+            parts.pop()
         return "  ".join(parts)
 
     def resumed(self, step: int) -> None:
@@ -144,9 +168,10 @@ def _progress_bar(total: int) -> Any:
         progress.BarColumn(),
         progress.TextColumn("{task.completed:,} / {task.total:,}"),
         progress.TextColumn("{task.fields[rate]}"),
+        progress.TextColumn("{task.fields[score]}"),
         progress.TimeRemainingColumn(),
     )
-    bar.add_task("run", total=total, phase="starting", rate="")
+    bar.add_task("run", total=total, phase="starting", rate="", score="")
     return bar
 
 

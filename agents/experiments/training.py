@@ -13,15 +13,19 @@ from typing import Any
 
 from agents.environments import make
 from agents.experiments import config as experiment
-from agents.experiments import display, runs
+from agents.experiments import curves, display, runs
 from agents.tools import batch_env, config_files, errors, files, sections
+
+DRAWING = 10.0
+"""Least seconds between two drawings of the curve."""
 
 
 def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
     """Create a run directory, or check that it has an equal config.
 
-    Only `train.steps` may grow: the past of a run does not depend on it, except for a
-    last phase shorter than `train.eval_every`, which stays that short.
+    Only `train.steps` may grow, and `train.stop_at` change: the past of a run does not
+    depend on them, except for a last phase shorter than `train.eval_every`, which stays
+    that short.
     """
     path = logdir / "config.yaml"
     if not path.exists():
@@ -31,16 +35,15 @@ def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
         return
     old = runs.read_config(logdir)
     anywhere = dataclasses.replace(config, devices=experiment.Devices())
-    changes = config_files.differences(
-        sections.to_dict(old), sections.to_dict(anywhere)
-    )
-    longer = config.train.steps > old.train.steps and len(changes) == 1
-    if changes and not longer:
+    past, present = sections.to_dict(old), sections.to_dict(anywhere)
+    steps = max(past["train"]["steps"], present["train"]["steps"])
+    past["train"] |= {"steps": steps, "stop_at": config.train.stop_at}
+    if changes := config_files.differences(past, present):
         raise runs.RunError(
             f"{logdir} was started with another config: {'; '.join(changes)}; "
             "use another --timestamp, or change its config.yaml."
         )
-    if longer:
+    if past != sections.to_dict(old):
         config_files.dump(sections.to_dict(config), path)
 
 
@@ -102,9 +105,9 @@ class Training:
             if sizes:
                 self._processes.callback(self._loop.close)
             stack.pop_all()
-        self._loop.step, self._loop.phase = state["step"], state["phase"]
+        self._loop.resume(state)
         self._before = state["seconds"]
-        self._start = time.perf_counter()
+        self._start = self._drawn = time.perf_counter()
 
     def _open_files(self, state: dict) -> None:
         """Continue the report files from the offsets of the saved state."""
@@ -157,7 +160,9 @@ class Training:
         from agents.tools import loop
 
         train = self._config.train
-        return loop.Plan(train.steps, train.eval_every, train.eval_episodes)
+        return loop.Plan(
+            train.steps, train.eval_every, train.eval_episodes, train.stop_at
+        )
 
     def __enter__(self) -> "Training":
         return self
@@ -192,6 +197,7 @@ class Training:
                 self._view.progress(report)
                 if report.finished:
                     self._write(report)
+                    self._draw()
         except (
             tf.errors.InvalidArgumentError,
             batch_env.EnvDataError,
@@ -201,6 +207,17 @@ class Training:
                 self._view.stopped("The last checkpoint is as it was.")
             step, reason = self._loop.step, _reason(error)
             raise errors.Failure(f"stopped at step {step:,}: {reason}") from error
+
+        if self._loop.solved:
+            score, goal = self._loop.best["score"], self._config.train.stop_at
+            self._view.note(f"Solved: return {score:,.1f}, train.stop_at {goal:,g}.")
+
+    def _draw(self) -> None:
+        """Draw the curve so far, but not again and again."""
+        if time.perf_counter() - self._drawn > DRAWING:
+            with contextlib.suppress(curves.PlotError):  # There are no scores yet.
+                curves.plot_runs([self._logdir], self._logdir / "curve.png")
+            self._drawn = time.perf_counter()
 
     def _write(self, report: Any) -> None:
         """Store the result of a phase."""

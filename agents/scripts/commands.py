@@ -92,7 +92,9 @@ def policy_parser(name: str, description: str | None) -> Parser:
     parser = Parser(name, description=description)
     parser.add_argument("--logdir", required=True, metavar="RUN", help="run directory")
     parser.add_argument(
-        "--checkpoint", metavar="NAME", help="name in RUN/checkpoints (default: newest)"
+        "--checkpoint",
+        metavar="NAME",
+        help="name in RUN/checkpoints, such as best (default: newest)",
     )
     return parser
 

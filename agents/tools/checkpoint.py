@@ -1,5 +1,6 @@
 """Checkpoints: directories that appear whole or not at all."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -29,6 +30,10 @@ PAGE = 4096
 """Granularity of file sizes on disk, in bytes."""
 
 
+BEST = "best"
+"""Name that stands for the checkpoint with the best score."""
+
+
 class CheckpointError(errors.Mistake):
     """Checkpoint that is missing, damaged or of another model."""
 
@@ -44,7 +49,8 @@ class Checkpoints:
     its variables. A `tf.Variable` larger than `BLOCK_BYTES` is split into files, its
     blocks, named by their hash. A block that the newest checkpoint also has becomes a
     hard link to that file. So only changed blocks are written, and no checkpoint
-    depends on another.
+    depends on another. One of them may be marked as the best, which is kept however old it
+    is; the symbolic link `best` leads there.
 
     Attributes:
       directory: Directory of the checkpoints.
@@ -60,8 +66,20 @@ class Checkpoints:
         """Return the names of complete checkpoints, oldest first."""
         return sorted(self._paths())
 
-    def save(self, step: int, trackables: dict[str, Any], state: dict) -> str:
+    def save(
+        self,
+        step: int,
+        trackables: dict[str, Any],
+        state: dict,
+        best: str | None = None,
+    ) -> str:
         """Write a checkpoint, delete the oldest ones, and return its name.
+
+        Args:
+          step: Number in the name.
+          trackables: Variables by name.
+          state: JSON values.
+          best: Name of the best checkpoint, this one or another.
 
         Raises:
           WriteError: if it cannot be written; existing checkpoints stay.
@@ -70,7 +88,7 @@ class Checkpoints:
             self.directory.mkdir(parents=True)
             files.flush(self.directory.parent)
         self._sweep()
-        name = f"step-{step:012d}"
+        name = name_of(step)
         path, partial = self.directory / name, self.directory / f".writing-{name}"
         newest = max(self._paths().items(), default=(None, partial))[1]
         try:
@@ -83,11 +101,22 @@ class Checkpoints:
             path.rename(self.directory / f".replaced-{name}")
         partial.rename(path)
         files.flush(self.directory)
+        if best is not None:
+            self.mark(best)
         paths = self._paths()
         for old in self.names()[: -self.keep]:
-            paths[old].rename(self.directory / f".deleting-{old}")
+            if old != best:
+                paths[old].rename(self.directory / f".deleting-{old}")
         self._sweep()
         return name
+
+    def mark(self, name: str) -> None:
+        """Let the link `best` lead to a checkpoint, if file systems have links."""
+        new = self.directory / f".{BEST}"
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+            new.symlink_to(name)
+            new.replace(self.directory / BEST)
 
     def restore(
         self, trackables: dict[str, Any], name: str | None = None, memory: bool = True
@@ -132,6 +161,8 @@ class Checkpoints:
         if not paths:
             raise CheckpointError(f"no checkpoint in {self.directory}.")
         name = name or max(paths)
+        if name == BEST:
+            name = os.path.basename((self.directory / BEST).resolve())
         if name not in paths:
             raise CheckpointError(
                 f"no checkpoint {name!r} in {self.directory}; "
@@ -151,6 +182,11 @@ class Checkpoints:
         for path in self.directory.glob(".*-step-*"):
             if path not in complete:
                 shutil.rmtree(path)
+
+
+def name_of(step: int) -> str:
+    """Return the name of the checkpoint at an environment step."""
+    return f"step-{step:012d}"
 
 
 def _save(

@@ -17,6 +17,8 @@ class Plan:
     steps: int
     eval_every: int
     eval_episodes: int
+    stop_at: float | None = None
+    """Mean return of an evaluation that ends the run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,13 @@ class Loop:
     run that continues from a checkpoint is identical to an uninterrupted one.
 
         for report in Loop(...).run(): ...
+
+    Attributes:
+      step: Environment steps of training so far.
+      phase: Number of the present phase.
+      stopping: Whether to stop after it; set by the caller.
+      best: Best mean return of evaluations, or of training phases if there are none,
+        with the name of its checkpoint: `{"score", "checkpoint"}`; None at first.
     """
 
     def __init__(
@@ -72,13 +81,28 @@ class Loop:
         self._checkpoints = checkpoints
         self._state = state
         self.step, self.phase = 0, 0
-        self.stopping = False  # Set to stop after the current phase.
+        self.stopping = False
+        self.best: dict[str, Any] | None = None
 
     def restore(self) -> dict:
         """Continue from the newest checkpoint; return the saved state."""
         state = self._checkpoints.restore(self._algorithm.persistent())
-        self.step, self.phase = state["step"], state["phase"]
+        self.resume(state)
         return state
+
+    def resume(self, state: dict) -> None:
+        """Continue from the state of a checkpoint, whose variables are restored."""
+        self.step, self.phase = state["step"], state["phase"]
+        self.best = state.get("best")
+        if self.best:
+            self._checkpoints.mark(self.best["checkpoint"])
+
+    @property
+    def solved(self) -> bool:
+        """Return whether an evaluation has reached the return at which to stop."""
+        if self.plan.stop_at is None or self.best is None:
+            return False
+        return self.best["score"] >= self.plan.stop_at
 
     def run(self) -> Iterator[Report]:
         """Yield progress and results; the last report of a phase is `finished`.
@@ -86,19 +110,29 @@ class Loop:
         The checkpoint of a phase is written when the next report is requested, so that
         the consumer of the reports can store them first.
         """
-        while not self.stopping:
+        while not (self.stopping or self.solved):
             training = self.plan.eval_episodes == 0 or self.phase % 2 == 0
             if training and self.step >= self.plan.steps:
                 break
-            yield from self._train() if training else self._evaluate()
+            for report in self._train() if training else self._evaluate():
+                yield report
             self.phase += 1
+            if not training or self.plan.eval_episodes == 0:
+                self._judge(report.metrics["score"])
             if self._checkpoints:
                 self.save(self._checkpoints)
 
     def save(self, checkpoints: checkpoint.Checkpoints) -> None:
         """Write a checkpoint."""
-        state = {"step": self.step, "phase": self.phase, **self._state()}
-        checkpoints.save(self.step, self._algorithm.persistent(), state)
+        state = {"step": self.step, "phase": self.phase, "best": self.best}
+        best = self.best and self.best["checkpoint"]
+        persistent = self._algorithm.persistent()
+        checkpoints.save(self.step, persistent, {**state, **self._state()}, best)
+
+    def _judge(self, score: float | None) -> None:
+        """Remember the score of the coming checkpoint if it is the best so far."""
+        if score is not None and (self.best is None or score > self.best["score"]):
+            self.best = {"score": score, "checkpoint": checkpoint.name_of(self.step)}
 
     def _train(self) -> Iterator[Report]:
         """Run one phase of training."""

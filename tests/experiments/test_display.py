@@ -1,8 +1,13 @@
 """Display of runs."""
 
 import logging
+import types
+
+import pytest
+from rich import console
 
 from agents.experiments import display, named
+from agents.tools import loop
 
 
 def test_notes_are_shown_here_and_nowhere_else(tmp_path, capsys, caplog):
@@ -15,3 +20,37 @@ def test_notes_are_shown_here_and_nowhere_else(tmp_path, capsys, caplog):
     assert caplog.records == []
     logging.getLogger("agents.memories").warning("afterwards")
     assert [record.message for record in caplog.records] == ["afterwards"]
+
+
+METRICS = {"score": 12.5, "episodes": 3, "kl": 0.01, "entropy": 1.5}
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 20])
+def test_lines_of_phases_fit_the_terminal(tmp_path, width):
+    with display.Display(tmp_path, named.load("debug"), False) as view:
+        view._bar = types.SimpleNamespace(
+            console=console.Console(width=width), stop=lambda: None
+        )
+        line = view._line(loop.Report("evaluate", 1000, METRICS, 2.0, 500), 250.0)
+    first = "evaluate         1,000        250 steps/s  return       12.5"
+    rest = "  3 episodes", "  kl 0.01", "  entropy 1.5"
+    assert line in ["".join([first, *rest[:n]]) for n in range(4)]
+    assert len(line) <= max(width, len(first))
+    assert (line == first + "".join(rest)) == (width >= 200)
+
+
+def test_other_outputs_get_totals_and_the_time_left(tmp_path, capsys, monkeypatch):
+    config = named.load("debug", ["train.steps=4000"])
+    now = [100.0]
+    monkeypatch.setattr(display.time, "perf_counter", lambda: now[0])
+    with display.Display(tmp_path, config, False) as view:
+        capsys.readouterr()
+        for step in (0, 1000, 2000):
+            view.progress(loop.Report("train", step, {}, 10.0, step, False))
+            now[0] += 10
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "train                0 / 4,000  starting",
+        "train            1,000 / 4,000        100 steps/s  0:00:30 left",
+        "train            2,000 / 4,000        200 steps/s  0:00:20 left",
+    ]

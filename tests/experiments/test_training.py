@@ -2,7 +2,8 @@
 
 import pytest
 
-from agents.experiments import named, training
+from agents.experiments import display, named, runs, training
+from agents.tools import config as config_
 from agents.tools import config_files, sections
 
 
@@ -35,3 +36,44 @@ def test_new_directory_holds_the_complete_config(tmp_path):
         "config.yaml",
         "versions.txt",
     ]
+
+
+def test_run_may_become_longer_and_stop_elsewhere(tmp_path):
+    def values():
+        return config_files.load(tmp_path / "config.yaml")
+
+    def prepare(*changes):
+        config = named.load("debug", ["train.steps=77", *changes])
+        training.prepare(tmp_path, config)
+        return sections.to_dict(config)
+
+    prepare()
+    for changes in (["train.stop_at=30"], ["train.steps=99", "train.stop_at=5"]):
+        assert values() != prepare(*changes) == values()
+    with pytest.raises(runs.RunError, match=r"config: train.steps: 99 -> 77; use"):
+        prepare()
+    with pytest.raises(runs.RunError, match=r"config: seed: 0 -> 3; use"):
+        prepare("train.steps=200", "seed=3")
+    assert values()["train"]["steps"] == 99
+
+
+def test_curve_is_drawn_during_the_run(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(training, "DRAWING", 0.0)
+    monkeypatch.setattr(
+        training.curves,
+        "plot_runs",
+        lambda logdirs, path: drawn.append((*logdirs, path)),
+    )
+    config = named.load("debug", ["train.steps=512", "environment.backend=serial"])
+    training.prepare(tmp_path, config)
+    with display.Display(tmp_path, config, True) as view:
+        description = runs.describe(config)
+        with training.Training(tmp_path, config, description, view) as run:
+            run.run()
+    assert drawn == [(tmp_path, tmp_path / "curve.png")] * 4
+
+
+def test_goal_needs_evaluations():
+    with pytest.raises(config_.ConfigError, match="set train.eval_episodes above zero"):
+        named.load("debug", ["train.stop_at=30", "train.eval_episodes=0"])

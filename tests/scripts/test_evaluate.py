@@ -36,6 +36,13 @@ def test_checkpoint_and_seed_are_chosen(trained, call):
     first = result(call(evaluate, *arguments, "--checkpoint", name))
     assert first["step"] == 256
     assert first == result(call(evaluate, *arguments, "--checkpoint", name))
+    scores = {}
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row["phase"] == "evaluate":
+            scores.setdefault(row["score"], row["step"])
+    best = result(call(evaluate, *arguments, "--checkpoint", "best"))
+    assert best["step"] == scores[max(scores)]
     sampled = [
         result(call(evaluate, *arguments, "--stochastic", "--seed", seed))
         for seed in (0, 1)

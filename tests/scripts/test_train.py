@@ -28,7 +28,7 @@ def test_run_directory(trained):
     }
     checkpoints = run / "checkpoints"
     names = sorted(path.name for path in checkpoints.iterdir())
-    assert names == ["step-000000000256", "step-000000000512"]
+    assert names == ["best", "step-000000000256", "step-000000000512"]
     for phase in ("train", "evaluate"):
         assert list((run / phase).glob("events.out.tfevents.*"))
     versions = (run / "versions.txt").read_text()

@@ -123,6 +123,27 @@ def test_only_the_newest_are_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == checkpoints.names()
 
 
+def test_best_is_kept_and_found_by_its_name(tmp_path):
+    directory = checkpoint.Checkpoints(tmp_path, keep=2)
+    value = tf.Variable(0)
+    for step in range(6):
+        value.assign(step)
+        best = "step-000000000003" if step >= 3 else "step-000000000000"
+        directory.save(step, {"value": value}, {"step": step}, best)
+        assert directory.restore({"value": value}, "best") == {"step": step // 3 * 3}
+        assert value.numpy() == step // 3 * 3
+    assert directory.names() == [f"step-{x:012d}" for x in (3, 4, 5)]
+    assert directory.state() == {"step": 5}
+
+
+def test_without_a_best_one(tmp_path):
+    directory = checkpoint.Checkpoints(tmp_path)
+    directory.save(1, {"value": tf.Variable(0)}, {})
+    expected = "no checkpoint 'best' in .*; there are step-000000000001"
+    with pytest.raises(checkpoint.CheckpointError, match=expected):
+        directory.restore({}, "best")
+
+
 def test_same_step_replaces(tmp_path):
     checkpoints = checkpoint.Checkpoints(tmp_path, keep=3)
     for value in range(3):

@@ -1,5 +1,6 @@
 """Phases, their seeds, what they report, and resuming."""
 
+import dataclasses
 import itertools
 
 import gymnasium
@@ -254,7 +255,13 @@ def test_resumed_run_is_the_uninterrupted_one(tmp_path, after):
     reports.close()
     resumed_agent, resumed = noise_loop(tmp_path / "parts")
     state = resumed.restore()
-    assert state == {"step": collected[-1].step, "phase": after}
+    scores = {r.metrics["score"]: r.step for r in collected if r.phase == "evaluate"}
+    best = None
+    if scores:
+        name = f"step-{scores[max(scores)]:012d}"
+        best = {"score": max(scores), "checkpoint": name}
+    assert state == {"step": collected[-1].step, "phase": after, "best": best}
+    assert resumed.best == best
     assert (resumed.step, resumed.phase) == (collected[-1].step, after)
     collected += finished(resumed.run())
     assert places(collected) == places(expected)
@@ -300,6 +307,7 @@ def test_state_of_the_caller_is_saved_after_it_got_the_report(tmp_path):
     assert checkpoints.restore(agent.persistent()) == {
         "step": 8,
         "phase": 4,
+        "best": {"score": 6.5, "checkpoint": "step-000000000004"},
         "reports": 4,
     }
 
@@ -314,7 +322,40 @@ def test_stopping_ends_the_run_after_the_phase_and_saves_it(tmp_path):
     assert reports[0].finished is False
     assert places(finished(reports)) == [("train", 100)]
     state = checkpoints.restore(agent.persistent())
-    assert state == {"step": 100, "phase": 1}
+    assert state == {"step": 100, "phase": 1, "best": None}
+
+
+@pytest.mark.parametrize("eval_episodes", [0, 3])
+def test_best_phase_is_kept_and_may_end_the_run(tmp_path, eval_episodes):
+    """Scores of phases are 2, 5, 9, 4, ..."""
+    kept = checkpoint.Checkpoints(tmp_path, keep=1)
+    scores = iter([2.0, 5.0, 9.0, 4.0, 8.0])
+
+    def make(goal=None):
+        _, agent, runner = mock_loop(40, 8, eval_episodes, checkpoints=kept)
+        runner.plan = dataclasses.replace(runner.plan, stop_at=goal)
+        return agent, runner
+
+    def judged(runner):
+        for report in runner.run():
+            if report.finished and (report.phase == "evaluate" or not eval_episodes):
+                report.metrics["score"] = next(scores)
+
+    agent, runner = make(goal=9.0)
+    judged(runner)
+    assert (runner.step, runner.solved, runner.stopping) == (24, True, False)
+    best = {"score": 9.0, "checkpoint": "step-000000000024"}
+    assert runner.best == best
+    _, again = make(goal=9.0)
+    again.restore()
+    assert list(again.run()) == []
+    agent, further = make(goal=10.0)
+    further.restore()
+    judged(further)
+    assert (further.step, further.solved, further.best) == (40, False, best)
+    assert kept.names() == ["step-000000000024", "step-000000000040"]
+    assert kept.restore(agent.persistent(), "best")["step"] == 24
+    assert (tmp_path / "best").readlink().name == "step-000000000024"
 
 
 def test_failure_says_how_far_it_was():
