@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from agents.tools import conditional, schedules
-from agents.tools import rows as rows_
 
 Rate = float | schedules.Schedule | Sequence[float]
 """Number, schedule, or one number for each row."""
@@ -96,13 +95,13 @@ class OrnsteinUhlenbeck(Exploration):
     def begin(self, rows: tf.Tensor) -> None:
         """Reset the processes of these rows, int32 `[K]`, to zero."""
         zeros = tf.zeros([tf.size(rows), self._state.shape[1]])
-        rows_.write(self._state, rows, zeros)
+        self._state.scatter_update(tf.IndexedSlices(zeros, rows))
 
     def __call__(self, rows, action, steps, generator) -> tf.Tensor:
         noise = generator.normal([tf.size(rows), self._state.shape[1]])
         noise *= self._std(rows, steps) * self._scale
-        state = self._kept * rows_.gather(self._state, rows) + noise
-        rows_.write(self._state, rows, state)
+        state = self._kept * tf.gather(self._state, rows) + noise
+        self._state.scatter_update(tf.IndexedSlices(state, rows))
         return tf.clip_by_value(action + state, -1.0, 1.0)
 
 
@@ -202,7 +201,7 @@ class ParameterNoise(Exploration):
 
     def begin(self, rows: tf.Tensor) -> None:
         """Let these rows, int32 `[K]`, draw noise before they act again."""
-        rows_.write(self._new, rows, tf.ones_like(rows, tf.bool))
+        self._new.scatter_update(tf.IndexedSlices(tf.ones_like(rows, tf.bool), rows))
 
     def __call__(self, rows, action, steps, generator, observation) -> tf.Tensor:
         """Return noisy actions for observations `[K, ...]`; see `Exploration`."""
@@ -212,10 +211,12 @@ class ParameterNoise(Exploration):
                 shape = tf.concat([[tf.size(rows)], variable.shape[1:]], 0)
                 noise = self.deviation * generator.normal(shape)
                 variable.scatter_update(tf.IndexedSlices(noise, rows))
-            rows_.write(self._new, rows, tf.zeros_like(rows, tf.bool))
+            self._new.scatter_update(
+                tf.IndexedSlices(tf.zeros_like(rows, tf.bool), rows)
+            )
 
-        conditional.for_rows(draw, rows, rows_.gather(self._new, rows))
-        noise = rows_.gather(self._noise, rows)
+        conditional.for_rows(draw, rows, tf.gather(self._new, rows))
+        noise = [tf.gather(variable, rows) for variable in self._noise]
         noisy = tf.vectorized_map(self._act, (observation, noise))
         distance = tf.sqrt(tf.reduce_mean((noisy - action) ** 2))
         far = distance > tf.reduce_mean(self._std(rows, steps))

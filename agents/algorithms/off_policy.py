@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from agents import memories, optimizers, preprocessing
 from agents.networks.config import NetworkConfig
-from agents.tools import algorithm, bounds, placement, rows, schedules, spaces
+from agents.tools import algorithm, bounds, placement, schedules, spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +224,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
     def explore(self, agent_indices: tf.Tensor, observation: Any) -> Any:
         """Return exploring actions, and store them until their outcome is known."""
         action = self.try_out(agent_indices, self.observations(observation))
-        rows.write(self._chosen, agent_indices, action)
+        self._chosen.scatter_update(tf.IndexedSlices(action, agent_indices))
         return self.environment_action(action)
 
     def decide(
@@ -248,7 +248,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
     ) -> None:
         """Remember one transition per row, and run the updates that are due."""
         self.steps.assign_add(tf.size(agent_indices, tf.int64))
-        chosen = rows.gather(self._chosen, agent_indices)
+        chosen = tf.gather(self._chosen, agent_indices)
         facts = reward, terminated, truncated
         self.remember(agent_indices, observation, chosen, *facts, next_observation)
         self.remembered(tf.size(agent_indices, tf.int64))

@@ -44,6 +44,9 @@ class Train:
     """Number of newest checkpoints to keep, besides the best one."""
     wandb: str | None = None
     """Weights & Biases project to report to."""
+    callbacks: list[str] = dataclasses.field(default_factory=list)
+    """Import paths `module:function` of functions that follow the run; see
+    `experiments.callbacks.Event`."""
 
     def __post_init__(self) -> None:
         bounds.require(self)

@@ -7,16 +7,22 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agents.experiments import config as experiment
+
+SHOWN = ("kl", "entropy", "explained_variance")
+"""Metrics of algorithms that are shown."""
 
 
 class Display:
     """Display of progress and results on the standard output.
 
-    with Display(logdir, config, quiet) as view: view.progress(report)
+        with Display(logdir, config, quiet) as view: view.progress(report)
+
+    Attributes:
+      shown: Names of further metrics to show.
     """
 
     def __init__(self, logdir: pathlib.Path, config: experiment.Config, quiet: bool):
@@ -25,6 +31,7 @@ class Display:
         self._bar = None
         self._last = -float("inf")  # Time of the last line; none yet.
         self._score = ""
+        self.shown: Sequence[str] = ()
         self._begun: tuple[int, float] | None = None  # Step and time.
         self._log = _Notes(self._logged)
 
@@ -117,7 +124,7 @@ class Display:
         ]
         parts += [
             f"{name} {metrics[name]:.3g}"
-            for name in ("kl", "entropy", "explained_variance")
+            for name in (*SHOWN, *self.shown)
             if name in metrics
         ]
         width = self._bar.console.width if self._bar else float("inf")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.environments import make
+from agents.experiments import callbacks, curves, display, runs
 from agents.experiments import config as experiment
-from agents.experiments import curves, display, runs
 from agents.tools import batch_env, config_files, errors, files, sections
 
 DRAWING = 10.0
@@ -79,6 +79,8 @@ class Training:
         from agents.tools import checkpoint
 
         self._logdir, self._config, self._view = logdir, config, view
+        self._callbacks = callbacks.Callbacks(config.train.callbacks)
+        view.shown = self._callbacks.names
         learning = config
         if num_shards:
             learning = config.without_memory(config.environment.num_agents)
@@ -101,7 +103,7 @@ class Training:
             self._say_where(description)
             loop_ = self._loop_class(description, sizes, num_shards)
             arguments = self._plan(), config.seed, checkpoints, self._offsets
-            self._loop = loop_(self._batch_env, algorithm, *arguments)
+            self._loop = loop_(self._batch_env, algorithm, *arguments, self._callbacks)
             if sizes:
                 self._processes.callback(self._loop.close)
             stack.pop_all()
@@ -208,6 +210,8 @@ class Training:
             step, reason = self._loop.step, _reason(error)
             raise errors.Failure(f"stopped at step {step:,}: {reason}") from error
 
+        if self._callbacks.stopping:
+            self._view.note("Stopped by a callback.")
         if self._loop.solved:
             score, goal = self._loop.best["score"], self._config.train.stop_at
             self._view.note(f"Solved: return {score:,.1f}, train.stop_at {goal:,g}.")

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from agents.tools import arrays, conditional, config, errors, placement, spaces
-from agents.tools import rows as rows_
 
 SELECTORS = {
     "prioritized": "agents.memories.prioritized:Prioritized",
@@ -122,12 +121,12 @@ class Replay(tf.Module):
 
     def begin(self, rows: tf.Tensor) -> None:
         """Begin episodes in rows, int32 `[K]`, even if the last ones did not end."""
-        head, steps = tf.unstack(rows_.gather(self._state, rows), axis=1)
+        head, steps = tf.unstack(tf.gather(self._state, rows), axis=1)
         cut = steps > 0  # The last observation remains, because windows end there.
         old = self._slots(rows, head + self._frames, cut)
         self._selector.change(NOTHING, old)
         head += tf.cast(cut, tf.int64)
-        rows_.write(self._state, rows, tf.stack([head, tf.zeros_like(head)], 1))
+        assign([self._state], rows, [tf.stack([head, tf.zeros_like(head)], 1)])
 
     def append(
         self,
@@ -146,7 +145,7 @@ class Replay(tf.Module):
           turn the one that began with this step, with the step before and so on, -1 for
           those that are not complete.
         """
-        head, steps = tf.unstack(rows_.gather(self._state, rows), axis=1)
+        head, steps = tf.unstack(tf.gather(self._state, rows), axis=1)
         if self._stack:
             first = steps == 0
             head = tf.where(first, head + self._frames - 1, head)
@@ -167,7 +166,7 @@ class Replay(tf.Module):
         index = self._update_members(rows, head, steps, done)
         head += tf.where(done, tf.constant(2, tf.int64), 1)
         steps = tf.where(done, tf.zeros_like(steps), steps + 1)
-        rows_.write(self._state, rows, tf.stack([head, steps], 1))
+        assign([self._state], rows, [tf.stack([head, steps], 1)])
         return index
 
     def sample(

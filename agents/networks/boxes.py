@@ -24,9 +24,7 @@ def bounds(space: gymnasium.spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 
 def scale(unit: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
     """Scale vectors `[B, A]`, clipped to +-1, to actions `[B, *shape]` of a box."""
-    if len(space.shape) != 1:
-        unit = tf.reshape(unit, [-1, *space.shape])
-    unit = tf.clip_by_value(unit, -1.0, 1.0)
+    unit = tf.clip_by_value(tf.reshape(unit, [-1, *space.shape]), -1.0, 1.0)
     low, high = bounds(space)
     return tf.clip_by_value(low + (unit + 1.0) / 2.0 * (high - low), low, high)
 

@@ -63,6 +63,7 @@ class Loop:
         seed: int,
         checkpoints: checkpoint.Checkpoints | None = None,
         state: Callable[[], dict] = dict,
+        callbacks: Any = None,
     ) -> None:
         """Prepare a run.
 
@@ -73,6 +74,7 @@ class Loop:
           seed: Seed of the environments.
           checkpoints: Directory to save to at the ends of phases.
           state: Function that returns further JSON values to save.
+          callbacks: Followers of the run, see `experiments.callbacks.Callbacks`.
         """
         self._batch_env = batch_env
         self._algorithm = algorithm
@@ -80,6 +82,8 @@ class Loop:
         self._seed = seed
         self._checkpoints = checkpoints
         self._state = state
+        self._callbacks = callbacks
+        self._told: dict[str, float] = {}  # Metrics of the last event of an update.
         self.step, self.phase = 0, 0
         self.stopping = False
         self.best: dict[str, Any] | None = None
@@ -98,6 +102,11 @@ class Loop:
             self._checkpoints.mark(self.best["checkpoint"])
 
     @property
+    def _dismissed(self) -> bool:
+        """Return whether a callback has asked to stop."""
+        return bool(self._callbacks and self._callbacks.stopping)
+
+    @property
     def solved(self) -> bool:
         """Return whether an evaluation has reached the return at which to stop."""
         if self.plan.stop_at is None or self.best is None:
@@ -110,7 +119,7 @@ class Loop:
         The checkpoint of a phase is written when the next report is requested, so that
         the consumer of the reports can store them first.
         """
-        while not (self.stopping or self.solved):
+        while not (self.stopping or self.solved or self._dismissed):
             training = self.plan.eval_episodes == 0 or self.phase % 2 == 0
             if training and self.step >= self.plan.steps:
                 break
@@ -149,12 +158,28 @@ class Loop:
                 self.step = start + steps.env_steps  # Also after an error.
             scores.extend(result["score"][result["done"]])
             lengths.extend(result["length"][result["done"]])
+            if self._callbacks:
+                self._tell(result)
             if steps.env_steps < total:
                 yield steps.report("train", self.step)
         metrics = summary(scores, lengths) | self._algorithm.metrics.result()
         metrics |= steps.metrics()
         self._algorithm.metrics.reset()
+        if self._callbacks:
+            metrics |= self._callbacks.result(metrics)
         yield steps.report("train", self.step, metrics)
+
+    def _tell(self, result: dict[str, np.ndarray]) -> None:
+        """Tell callbacks which episodes have ended, and whether there were updates."""
+        done = result["done"]
+        ended = result["score"][done].tolist(), result["length"][done].tolist()
+        for score, length in zip(*ended, strict=True):
+            values = {"score": score, "length": length}
+            self._callbacks.call("episode", self.step, values)
+        metrics = self._algorithm.metrics.result()
+        if metrics and metrics != self._told:
+            self._callbacks.call("update", self.step, metrics)
+        self._told = metrics
 
     def _evaluate(self) -> Iterator[Report]:
         """Run one phase of evaluation."""
@@ -165,6 +190,9 @@ class Loop:
             if not episodes.complete:
                 yield steps.report("evaluate", self.step)
         metrics = summary(episodes.scores, episodes.lengths)
+        if self._callbacks:
+            self._callbacks.call("evaluation", self.step, metrics)
+            metrics |= self._callbacks.result(metrics)
         yield steps.report("evaluate", self.step, metrics)
 
     def training(self) -> "Progress":
