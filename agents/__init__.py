@@ -1,8 +1,10 @@
 """Reinforcement learning where simulation and learning are one TensorFlow graph."""
 
-from agents import lazy
+from agents import lazy, quiet
 
 __version__ = "0.1.0"
+
+quiet.silence()
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,

@@ -19,6 +19,7 @@ PARTS = {
 }
 ALLOWED = {
     "lazy": set(),
+    "quiet": set(),
     "tools": set(),
     "environments": {"tools"},
     **{part: {"tools"} for part in PARTS},

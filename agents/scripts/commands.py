@@ -1,7 +1,6 @@
 """Shared parts of commands: error reports, parsers, and the start of TensorFlow."""
 
 import argparse
-import contextlib
 import functools
 import os
 import pathlib
@@ -9,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from agents.experiments import compilation
@@ -132,22 +131,20 @@ def program(name: str) -> str:
 
 
 def start_tensorflow(debug: bool = False) -> None:
-    """Import and configure TensorFlow, without its start-up messages.
+    """Import and configure TensorFlow.
 
     Kernels are deterministic, and GPU memory is allocated on demand. For debugging,
     functions run eagerly on one thread.
     """
     experiment.require_keras()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     compilation.keep()
-    with _silent_stderr():
-        import tensorflow as tf
+    import tensorflow as tf
 
-        for device in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(device, True)
-        tf.config.experimental.enable_op_determinism()
-        tf.config.run_functions_eagerly(debug)
-        _set_threads("one" if debug else "within")
+    for device in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(device, True)
+    tf.config.experimental.enable_op_determinism()
+    tf.config.run_functions_eagerly(debug)
+    _set_threads("one" if debug else "within")
 
 
 def use_threads(config: experiment.Config) -> None:
@@ -173,18 +170,3 @@ def _set_threads(kind: str) -> None:
     inside, beside = {"one": (1, 1), "within": (0, 1), "beside": (1, 0)}[kind]
     tf.config.threading.set_intra_op_parallelism_threads(inside)
     tf.config.threading.set_inter_op_parallelism_threads(beside)
-
-
-@contextlib.contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Suppress the output of libraries to the error stream of the process."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(null)
