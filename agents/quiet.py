@@ -10,13 +10,13 @@ from importlib import machinery
 from types import ModuleType
 from typing import Any
 
-LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+LEVEL, NOTHING = "TF_CPP_MIN_LOG_LEVEL", "3"
 
 
 def silence() -> None:
-    """Import TensorFlow without messages, unless the user has set their level."""
-    if LEVEL not in os.environ and "tensorflow" not in sys.modules:
-        os.environ[LEVEL] = "3"
+    """Import TensorFlow without messages, unless the user has set another level."""
+    level = os.environ.setdefault(LEVEL, NOTHING)
+    if level == NOTHING and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 
 

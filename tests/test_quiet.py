@@ -43,6 +43,11 @@ def test_whoever_sets_the_level_gets_it():
     assert ours == theirs + 1
 
 
+def test_processes_of_programs_say_nothing_either():
+    program = f"import agents, subprocess, sys; subprocess.run([sys.executable, '-c', {LIST!r}])"
+    assert errors_of(program) == (0, "")
+
+
 def test_errors_of_the_import_are_raised(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('it is broken')")
     code, errors = errors_of("import agents; agents.Agent", PYTHONPATH=str(tmp_path))

@@ -182,6 +182,10 @@ def _progress_bar(total: int) -> Any:
     return bar
 
 
+def silent(text: str) -> None:
+    """Show nothing of a text."""
+
+
 @contextlib.contextmanager
 def counting(
     runner: Any, total: int, unit: str, shown: bool = True

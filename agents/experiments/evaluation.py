@@ -4,13 +4,14 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from agents.environments import film, make
 from agents.experiments import config as experiment
-from agents.experiments import runs
+from agents.experiments import display, runs
 from agents.tools import errors, files
 
 EVALUATION = 2**31 - 1
@@ -23,8 +24,13 @@ def evaluate(
     checkpoint: str | None = None,
     stochastic: bool = False,
     seed: int = 0,
+    say: Callable[[str], Any] = display.silent,
 ) -> dict[str, Any]:
-    """Evaluate a trained policy, without changing statistics; return a summary."""
+    """Evaluate a trained policy, without changing statistics; return a summary.
+
+    `say` is called with what is being done.
+    """
+    say("Loading the policy")
     config = runs.read_config(logdir)
     description = runs.describe(config)
     num_agents = min(config.environment.num_agents, num_episodes)
@@ -33,7 +39,7 @@ def evaluate(
         require_stochastic(agent)
     batch_env = runs.environments(config, num_agents=num_agents)
     try:
-        episodes = play(batch_env, agent, num_episodes, stochastic, seed)
+        episodes = play(batch_env, agent, num_episodes, stochastic, seed, say)
     finally:
         batch_env.close()
     return {
@@ -46,7 +52,12 @@ def evaluate(
 
 
 def play(
-    batch_env: Any, agent: Any, num_episodes: int, stochastic: bool, seed: int
+    batch_env: Any,
+    agent: Any,
+    num_episodes: int,
+    stochastic: bool,
+    seed: int,
+    say: Callable[[str], Any] = display.silent,
 ) -> Any:
     """Run the first episodes of every row to their end; return `loop.FirstEpisodes`.
 
@@ -64,6 +75,8 @@ def play(
         agent = sampling.Sampling(agent, size, generator)
     steps = loop.Steps(batch_env, agent, seeds, False)
     while not episodes.complete:
+        done, count = len(episodes.scores), steps.env_steps
+        say(f"{done} of {num_episodes} episodes, {count:,} steps")
         episodes.add(steps.run(loop.EVALUATION_STEPS))
     return episodes
 
@@ -83,12 +96,14 @@ def visualize(
     checkpoint: str | None = None,
     stochastic: bool = False,
     seed: int = 0,
+    say: Callable[[str], Any] = display.silent,
 ) -> list[dict[str, Any]]:
-    """Film a trained policy, without changing statistics.
+    """Film a trained policy, without changing statistics; see `evaluate`.
 
     Returns:
       `{"file", "return", "length"}` of every episode, as in `episodes.json`.
     """
+    say("Loading the policy")
     config = runs.read_config(logdir)
     description = runs.describe(config)
     require_film(config, description)
@@ -103,7 +118,7 @@ def visualize(
     batch = start(config, outdir, rows, num_episodes)
     try:
         batch_env = in_graph_batch_env.InGraphBatchEnv(batch)
-        play(batch_env, agent, num_episodes, stochastic, seed)
+        play(batch_env, agent, num_episodes, stochastic, seed, say)
         parts = [batch[row].films for row in range(rows)]
     finally:
         batch.close()

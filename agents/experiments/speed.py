@@ -13,7 +13,7 @@ import numpy as np
 
 from agents.environments import Environment, make, workers
 from agents.experiments import config as experiment
-from agents.experiments import runs
+from agents.experiments import display, runs
 from agents.tools import batch_env, channels, processes, spaces, transitions
 
 SECONDS = 2.0
@@ -27,7 +27,10 @@ LENGTH = 1000
 
 
 def measure(
-    config: experiment.Config, training: bool, steps: int | None = None
+    config: experiment.Config,
+    training: bool,
+    steps: int | None = None,
+    say: Callable[[str], Any] = display.silent,
 ) -> dict[str, Any]:
     """Measure all rates of a config; keys as printed, plus `limit` and `advice`.
 
@@ -36,13 +39,16 @@ def measure(
     back, acting, remembering, learning. All but the first and the last use environments
     that do nothing. In a compiled environment there is no crossing. What the parts take
     more than the whole step is time in which the environments and the graph worked side
-    by side.
+    by side. `say` is called with what is being measured.
     """
     environment = config.environment
     backend = make.choose(environment)
     description = runs.describe(config)
+    say("Measuring the environments")
     limit_text, limit = _limit(config, backend)
+    say("Compiling and measuring the whole")
     total, rest = _end_to_end(config, description, training, steps)
+    say("Measuring the parts of a step")
     parts = _parts(config, backend, description, training)
     if training:
         parts["learning"] = max(total["step"] - rest, 0.0)

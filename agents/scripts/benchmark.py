@@ -3,14 +3,15 @@
     agents benchmark simulate --config NAME [--backend B] [--num_agents N] [--steps N]
     agents benchmark train --config NAME ...
 
-Prints rates, the parts of a step, the bottleneck, and one line of JSON. Rates are environment steps per
-second of the whole batch.
+Prints rates, the parts of a step, the bottleneck, and one line of JSON. Rates are
+environment steps per second of the whole batch.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from agents.experiments import config as experiment
 from agents.experiments import named, runs, speed
@@ -22,16 +23,8 @@ from agents.tools import config_files, sections
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, and print."""
     args = parse(argv)
-    commands.start_tensorflow()
-    config = named.load(args.config, args.set)
-    commands.use_threads(config)
-    changes = {"backend": args.backend, "num_agents": args.num_agents}
-    changes = [f"environment.{k}={v}" for k, v in changes.items() if v is not None]
-    config = experiment.resolve(
-        config_files.override(sections.to_dict(config), changes)
-    )
-    runs.require_devices(config)
-    result = speed.measure(config, args.mode == "train", args.steps)
+    with commands.status("Starting TensorFlow") as say:
+        result = measure(args, say)
     for name, text in (
         ("env", "environments alone, random actions"),
         ("limit", result.pop("limit")),
@@ -46,6 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{result['fraction_of_limit']:.0%} of the limit: {result.pop('advice')}")
     print(json.dumps(result))
     return 0
+
+
+def measure(args: argparse.Namespace, say: Callable[[str], Any]) -> dict[str, Any]:
+    """Measure the config of a command line."""
+    commands.start_tensorflow()
+    config = named.load(args.config, args.set)
+    commands.use_threads(config)
+    changes = {"backend": args.backend, "num_agents": args.num_agents}
+    changes = [f"environment.{k}={v}" for k, v in changes.items() if v is not None]
+    config = experiment.resolve(
+        config_files.override(sections.to_dict(config), changes)
+    )
+    runs.require_devices(config)
+    return speed.measure(config, args.mode == "train", args.steps, say)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

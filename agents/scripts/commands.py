@@ -1,6 +1,7 @@
 """Shared parts of commands: error reports, parsers, and the start of TensorFlow."""
 
 import argparse
+import contextlib
 import functools
 import os
 import pathlib
@@ -8,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agents.experiments import compilation
@@ -128,6 +129,18 @@ def program(name: str) -> str:
         return name
     folder = pathlib.Path(os.path.relpath(sys.prefix)) / "bin"
     return shlex.quote(str(folder / name))
+
+
+@contextlib.contextmanager
+def status(text: str) -> Iterator[Callable[[str], Any]]:
+    """Show on terminals what a command does; the yielded function changes the text."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich import console
+
+    with console.Console(stderr=True).status(text) as shown:
+        yield shown.update
 
 
 def start_tensorflow(debug: bool = False) -> None:

@@ -13,10 +13,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run episodes and print a summary; its last line is JSON."""
     parser = commands.episodes_parser("evaluate", __doc__, num_episodes=20)
     args = parser.parse_args(argv)
-    commands.start_tensorflow()
-    result = evaluation.evaluate(
-        args.logdir, args.num_episodes, args.checkpoint, args.stochastic, args.seed
-    )
+    with commands.status("Starting TensorFlow") as say:
+        commands.start_tensorflow()
+        result = evaluation.evaluate(
+            *(args.logdir, args.num_episodes, args.checkpoint),
+            *(args.stochastic, args.seed, say),
+        )
     print(json.dumps(result))
     return 0
 

@@ -15,18 +15,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--outdir", required=True, metavar="DIR", help="new or empty")
     parser.add_argument("--format", default="saved_model", choices=policy.FORMATS)
     args = parser.parse_args(argv)
-    commands.start_tensorflow()
-    config = runs.read_config(args.logdir)
-    description = runs.describe(config)
-    agent, state = runs.policy(args.logdir, config, description, 1, args.checkpoint)
-    facts = {
-        "algorithm": config.algorithm.type,
-        "environment": config.environment.id,
-        "trained for": f"{state['step']:,} environment steps",
-        "config": config.name,
-    }
-    spaces = description.observation_space, description.action_space
-    policy.ExportablePolicy(agent, *spaces).write(args.outdir, args.format, facts)
+    with commands.status("Starting TensorFlow") as say:
+        commands.start_tensorflow()
+        say("Loading the policy")
+        config = runs.read_config(args.logdir)
+        description = runs.describe(config)
+        agent, state = runs.policy(args.logdir, config, description, 1, args.checkpoint)
+        facts = {
+            "algorithm": config.algorithm.type,
+            "environment": config.environment.id,
+            "trained for": f"{state['step']:,} environment steps",
+            "config": config.name,
+        }
+        spaces = description.observation_space, description.action_space
+        say(f"Writing {args.outdir}")
+        policy.ExportablePolicy(agent, *spaces).write(args.outdir, args.format, facts)
     print(
         f"Wrote {args.outdir}; {pathlib.Path(args.outdir) / 'card.md'} says what it is."
     )

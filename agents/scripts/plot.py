@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="scores to draw (default: evaluate if there are any, otherwise train)",
     )
     args = parser.parse_args(argv)
-    curves.plot_runs(args.runs, args.outfile, args.x, args.phase)
+    with commands.status(f"Drawing {len(args.runs)} runs"):
+        curves.plot_runs(args.runs, args.outfile, args.x, args.phase)
     print(f"Wrote {args.outfile}")
     return 0
 

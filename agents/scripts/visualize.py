@@ -14,15 +14,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = commands.episodes_parser("visualize", __doc__, num_episodes=3)
     parser.add_argument("--outdir", required=True, metavar="OUT", help="for the videos")
     args = parser.parse_args(argv)
-    commands.start_tensorflow()
-    films = evaluation.visualize(
-        args.logdir,
-        args.outdir,
-        args.num_episodes,
-        args.checkpoint,
-        args.stochastic,
-        args.seed,
-    )
+    with commands.status("Starting TensorFlow") as say:
+        commands.start_tensorflow()
+        films = evaluation.visualize(
+            *(args.logdir, args.outdir, args.num_episodes, args.checkpoint),
+            *(args.stochastic, args.seed, say),
+        )
     for entry in films:
         print(f"return {entry['return']:>10,.1f}  {entry['length']} steps  ", end="")
         print(pathlib.Path(args.outdir) / entry["file"])

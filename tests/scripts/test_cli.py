@@ -1,10 +1,13 @@
 import importlib
 import subprocess
 import sys
+import time
 import types
 
+import pytest
+
 import agents
-from agents.scripts import cli
+from agents.scripts import cli, commands
 
 
 def run(*arguments):
@@ -86,3 +89,16 @@ def test_every_subcommand_is_a_module_that_explains_itself():
         result = run("-m", f"agents.scripts.{name}", "--help")
         assert result.returncode == 0, result.stderr
         assert f"usage: agents {name}" in result.stdout
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_terminals_show_what_is_done(monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with commands.status("Starting") as say:
+        say("Measuring the environments")
+        time.sleep(0.3)
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert ("Measuring the environments" in errors) == terminal
+    assert terminal or errors == ""
