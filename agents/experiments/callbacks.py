@@ -24,8 +24,8 @@ class Event:
         `evaluation`: one has ended.
       step: Environment steps of training so far.
       metrics: Score and length of the episode; means of the algorithm's metrics in this
-        phase so far; or mean score and length of the evaluation, with its number of
-        episodes.
+        phase so far; or those of the evaluation: mean score and length, number of
+        episodes, and quartiles of the scores.
     """
 
     kind: str

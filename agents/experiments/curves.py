@@ -1,6 +1,8 @@
-"""Learning curves of runs.
+"""Learning curves of runs, one chart per environment.
 
-Runs of one config share a curve: the mean over seeds with a band of quartiles.
+Runs that differ in their seeds only share a curve: the mean over seeds with a band of
+quartiles, or the interquartile mean with a bootstrap interval. The band of a single run
+are the quartiles of its episodes.
 """
 
 import dataclasses
@@ -13,13 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from agents.tools import errors, files
+from agents.tools import config_files, errors, files
 
 COLORS = ("#3366cc", "#e8762c", "#2e9e6b", "#b0408f", "#7a5cc4", "#c9a227", "#5b6770")
 SIZE = (7.0, 4.4)  # Inches.
 DPI = 150
 INK, LIGHT = "#2b2f36", "#e3e6ea"
 MARKED_POINTS = 30  # Up to this number of points, curves show each point.
+COLUMNS = 3  # Charts beside each other.
+SHOWN = 3  # Differences between configs that a label lists.
+RESAMPLES = 2000
+STATISTICS = {
+    "mean": "mean and quartiles",
+    "iqm": "interquartile mean and 95% bootstrap interval",
+}
+"""Statistics over seeds, with their descriptions."""
 
 
 class PlotError(errors.Mistake):
@@ -36,6 +46,18 @@ class Curve:
     mean: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    task: str = ""
+    """Environment and algorithm, as far as they are known."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Returns of one run by increasing positions, `[points]`, with their quartiles."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
 
 
 def plot_runs(
@@ -43,8 +65,9 @@ def plot_runs(
     outfile: str | pathlib.Path,
     x: str = "steps",
     phase: str | None = None,
+    statistic: str = "mean",
 ) -> None:
-    """Draw the mean return of runs, one curve per config, into a PNG file.
+    """Draw the returns of runs, one curve per config, into a PNG file.
 
     Args:
       runs: Run directories, named `TIME-CONFIG`.
@@ -52,6 +75,7 @@ def plot_runs(
       x: Horizontal axis, `steps` or `seconds`.
       phase: Phase of the scores, `evaluate` or `train`; by default evaluations if there
         are any.
+      statistic: One of `STATISTICS`.
 
     Raises:
       PlotError: If a run has no such scores.
@@ -63,43 +87,114 @@ def plot_runs(
     metrics = {run: read_rows(run / "metrics.jsonl") for run in runs}
     phase = phase or _choose_phase(metrics.values())
     groups: dict[str, list] = {}
+    configs: dict[str, dict] = {}
     for run, rows in metrics.items():
-        scores = phase_scores(rows, phase)
-        if not scores:
-            raise PlotError(f"{run} has no score of the {phase} phase yet.")
-        if x == "seconds":
-            scores = _over_seconds(run, scores, phase)
-        positions, returns = np.array(sorted(scores.items()), float).T
-        groups.setdefault(config_name(run), []).append((positions, returns))
-    curves = [aggregate(label, series) for label, series in groups.items()]
+        found = _series(run, rows, phase, x)
+        config = _config(run)
+        key = f"{config_name(run)} {json.dumps(config, sort_keys=True)}"
+        groups.setdefault(key, []).append(found)
+        configs[key] = {"name": config_name(run), **config}
+    labels = _labels(list(configs.values()))
+    curves = [
+        dataclasses.replace(aggregate(label, series, statistic), task=_task(config))
+        for label, series, config in zip(
+            labels, groups.values(), configs.values(), strict=True
+        )
+    ]
     outfile.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(outfile) as partial:
-        _draw(curves, x, phase).savefig(partial, dpi=DPI)
+        _draw(curves, x, phase, statistic).savefig(partial, dpi=DPI)
 
 
-def aggregate(label: str, series: Sequence[tuple[np.ndarray, np.ndarray]]) -> Curve:
-    """Compute mean and quartiles over runs at every position of any run.
+def aggregate(label: str, series: Sequence[Series], statistic: str = "mean") -> Curve:
+    """Compute a statistic over runs, and its band, at every position of any run.
 
     Runs are interpolated linearly. The curve covers only positions that all runs cover,
-    so that every point is a statistic over all runs.
+    so that every point is a statistic over all runs. The interquartile mean is that of
+    the middle half of the runs; Agarwal et al. (2021), "Deep Reinforcement Learning at
+    the Edge of the Statistical Precipice".
 
     Args:
       label: Name of the curve.
-      series: Increasing positions and returns of each run, both `[points]`.
+      series: One of each run.
+      statistic: One of `STATISTICS`.
 
     Raises:
       PlotError: If there is no position that all runs cover.
     """
-    start = max(positions[0] for positions, _ in series)
-    end = min(positions[-1] for positions, _ in series)
+    start = max(one.x[0] for one in series)
+    end = min(one.x[-1] for one in series)
     if start > end:
         raise PlotError(f"The runs of {label} do not overlap; plot them one by one.")
-    grid = np.unique(np.concatenate([positions for positions, _ in series]))
+    if len(series) == 1:
+        (one,) = series
+        return Curve(label, 1, one.x, one.mean, one.lower, one.upper)
+    grid = np.unique(np.concatenate([one.x for one in series]))
     grid = grid[(start <= grid) & (grid <= end)]
     # [runs, points]
-    returns = np.stack([np.interp(grid, *points) for points in series])
-    lower, upper = np.percentile(returns, [25, 75], axis=0)
-    return Curve(label, len(series), grid, returns.mean(0), lower, upper)
+    returns = np.stack([np.interp(grid, one.x, one.mean) for one in series])
+    if statistic == "iqm":
+        middle, (lower, upper) = _interquartile_mean(returns), _interval(returns)
+    else:
+        middle, (lower, upper) = returns.mean(0), np.percentile(returns, [25, 75], 0)
+    return Curve(label, len(series), grid, middle, lower, upper)
+
+
+def _interquartile_mean(values: np.ndarray) -> np.ndarray:
+    """Compute the mean of the middle half along the first axis, `[runs, ...]`.
+
+    A quarter of the runs on each side counts nothing, a fraction of a run in part.
+    """
+    count = len(values)
+    edges = np.arange(count + 1)
+    inside = np.minimum(edges[1:], 0.75 * count) - np.maximum(edges[:-1], 0.25 * count)
+    weights = np.maximum(inside, 0.0) / (0.5 * count)
+    return np.tensordot(weights, np.sort(values, 0), 1)
+
+
+def _interval(returns: np.ndarray) -> np.ndarray:
+    """Compute the 95% bootstrap interval `[2, points]` of runs, `[runs, points]`."""
+    count = len(returns)
+    drawn = np.random.default_rng(0).integers(count, size=(count, RESAMPLES))
+    return np.percentile(_interquartile_mean(returns[drawn]), [2.5, 97.5], 0)
+
+
+def _config(run: pathlib.Path) -> dict:
+    """Return what a run learns and how, without its seed; empty if there is no config."""
+    path = run / "config.yaml"
+    if not path.exists():
+        return {}
+    values = config_files.load(str(path))
+    others = ("name", "seed", "train", "devices")
+    return {x: y for x, y in values.items() if x not in others}
+
+
+def _labels(configs: Sequence[dict]) -> list[str]:
+    """Name curves by their configs, and by what differs where names are equal."""
+    labels = []
+    for config in configs:
+        name = config["name"]
+        namesakes = [x for x in configs if x["name"] == name]
+        differing = {
+            line.partition(":")[0]
+            for other in namesakes
+            for line in config_files.differences(config, other)
+        }
+        values = [f"{x.split('.')[-1]} {_at(config, x)}" for x in sorted(differing)]
+        labels.append(", ".join([name, *values[:SHOWN]]))
+    return labels
+
+
+def _at(config: dict, path: str) -> Any:
+    """Return a value of nested mappings, or None."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+    return config
+
+
+def _task(config: dict) -> str:
+    """Name the environment of a config."""
+    return str(_at(config, "environment.id") or "")
 
 
 def read_rows(path: pathlib.Path) -> list[dict]:
@@ -161,31 +256,70 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
-def _over_seconds(
-    run: pathlib.Path, scores: dict[int, float], phase: str
-) -> dict[float, float]:
-    """Map seconds since the start of the run to scores."""
-    rows = read_rows(run / "timing.jsonl")
-    seconds = {
-        row["step"]: row["seconds"]
+def _series(run: pathlib.Path, rows: list[dict], phase: str, x: str) -> Series:
+    """Return the scores of a run over steps or seconds."""
+    scores = phase_scores(rows, phase)
+    if not scores:
+        raise PlotError(f"{run} has no score of the {phase} phase yet.")
+    positions = {step: step for step in scores}
+    if x == "seconds":
+        positions = _seconds(run, phase)
+        scores = {step: y for step, y in scores.items() if step in positions}
+        if not scores:
+            raise PlotError(f"{run} has no time of the {phase} phase in timing.jsonl.")
+    bands = {
+        row["step"]: (row["lower_quartile"], row["upper_quartile"])
         for row in rows
+        if row.get("phase") == phase
+        and all(is_finite(row.get(f"{x}_quartile")) for x in ("lower", "upper"))
+    }
+    points = sorted(
+        (positions[step], score, *bands.get(step, (score, score)))
+        for step, score in scores.items()
+    )
+    return Series(*np.array(points, float).T)
+
+
+def _seconds(run: pathlib.Path, phase: str) -> dict[int, float]:
+    """Map steps to seconds since the start of the run."""
+    return {
+        row["step"]: row["seconds"]
+        for row in read_rows(run / "timing.jsonl")
         if row.get("phase") == phase and is_finite(row.get("seconds"))
     }
-    timed = {seconds[step]: score for step, score in scores.items() if step in seconds}
-    if not timed:
-        raise PlotError(f"{run} has no time of the {phase} phase in timing.jsonl.")
-    return timed
 
 
-def _draw(curves: Sequence[Curve], x: str, phase: str):
-    """Create a figure with one line and band per curve."""
+def _draw(curves: Sequence[Curve], x: str, phase: str, statistic: str):
+    """Create a figure with one chart per task, and one line and band per curve."""
     # Imported late for a faster start of training. A separate figure does not change
     # the backend and the figures of the caller.
     from matplotlib import figure
 
+    tasks: dict[str, list[Curve]] = {}
+    for curve in curves:
+        tasks.setdefault(curve.task, []).append(curve)
+    columns = min(len(tasks), COLUMNS)
+    rows = -(-len(tasks) // columns)
+    width, height = SIZE
+    smaller = 1.0 if columns == 1 else 0.75
+    size = width * columns * smaller, height * rows * smaller
+    canvas = figure.Figure(figsize=size, layout="constrained")
+    charts = canvas.subplots(rows, columns, squeeze=False).ravel()
     scale, unit = _axis(x, max(curve.x[-1] for curve in curves))
-    canvas = figure.Figure(figsize=SIZE, layout="constrained")
-    axes = canvas.add_subplot()
+    for axes, (task, own) in zip(charts, tasks.items(), strict=False):
+        _draw_curves(axes, own, scale)
+        axes.set_title(_title(task, own), loc="left", weight="bold", color=INK, pad=20)
+        text = _subtitle(own, phase, statistic)
+        axes.text(0, 1.02, text, transform=axes.transAxes, color="gray")
+        axes.set_xlabel(unit)
+        axes.set_ylabel("mean return")
+    for axes in charts[len(tasks) :]:
+        axes.set_visible(False)
+    return canvas
+
+
+def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
+    """Draw curves into a chart; divide positions by a scale."""
     for index, curve in enumerate(curves):
         color = COLORS[index % len(COLORS)]
         style = ("-", "--", ":", "-.")[index // len(COLORS) % 4]
@@ -204,17 +338,12 @@ def _draw(curves: Sequence[Curve], x: str, phase: str):
             markersize=3.5,
             label=f"{curve.label} ({_seeds(curve.runs)})",
         )
-    axes.set_title(_title(curves), loc="left", weight="bold", color=INK, pad=20)
-    axes.text(0, 1.02, _subtitle(curves, phase), transform=axes.transAxes, color="gray")
-    axes.set_xlabel(unit)
-    axes.set_ylabel("mean return")
     axes.xaxis.set_major_formatter(format_count)
     axes.yaxis.set_major_formatter(format_count)
     axes.margins(x=0.02)
     decorate(axes)
     if len(curves) > 1:
         axes.legend(frameon=False, labelcolor=INK)
-    return canvas
 
 
 def decorate(axes) -> None:
@@ -239,18 +368,20 @@ def _axis(x: str, largest: float) -> tuple[float, str]:
     return 3600.0, "wall time [hours]"
 
 
-def _title(curves: Sequence[Curve]) -> str:
-    """Return the name of the only config, or the number of configs."""
-    return curves[0].label if len(curves) == 1 else f"{len(curves)} configs"
+def _title(task: str, curves: Sequence[Curve]) -> str:
+    """Return the task with the name of the only config, or the number of configs."""
+    label = curves[0].label if len(curves) == 1 else f"{len(curves)} configs"
+    return f"{task}: {label}" if task else label
 
 
-def _subtitle(curves: Sequence[Curve], phase: str) -> str:
+def _subtitle(curves: Sequence[Curve], phase: str, statistic: str) -> str:
     """Describe line and band."""
     source = "evaluation episodes" if phase == "evaluate" else "training episodes"
     if all(curve.runs == 1 for curve in curves):
-        return source
+        banded = any((curve.lower < curve.upper).any() for curve in curves)
+        return f"{source}, mean and quartiles" if banded else source
     seeds = f" over {_seeds(curves[0].runs)}" if len(curves) == 1 else " over seeds"
-    return f"{source}, mean and quartiles{seeds}"
+    return f"{source}, {STATISTICS[statistic]}{seeds}"
 
 
 def _seeds(count: int) -> str:

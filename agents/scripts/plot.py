@@ -22,9 +22,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         choices=("evaluate", "train"),
         help="scores to draw (default: evaluate if there are any, otherwise train)",
     )
+    parser.add_argument(
+        "--statistic",
+        choices=tuple(curves.STATISTICS),
+        default="mean",
+        help="over seeds: mean and quartiles, or interquartile mean and 95%% interval",
+    )
     args = parser.parse_args(argv)
     with commands.status(f"Drawing {len(args.runs)} runs"):
-        curves.plot_runs(args.runs, args.outfile, args.x, args.phase)
+        curves.plot_runs(args.runs, args.outfile, args.x, args.phase, args.statistic)
     print(f"Wrote {args.outfile}")
     return 0
 

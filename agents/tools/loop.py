@@ -190,6 +190,8 @@ class Loop:
             if not episodes.complete:
                 yield steps.report("evaluate", self.step)
         metrics = summary(episodes.scores, episodes.lengths)
+        quartiles = np.percentile(episodes.scores, [25, 75]).tolist()
+        metrics |= zip(("lower_quartile", "upper_quartile"), quartiles, strict=True)
         if self._callbacks:
             self._callbacks.call("evaluation", self.step, metrics)
             metrics |= self._callbacks.result(metrics)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from written_runs import make_run
+from written_runs import make_run, write_rows
 
 from agents.experiments import curves
+from agents.tools import config_files
 
 
 def drawn(monkeypatch, *args, **kwargs):
@@ -18,10 +19,16 @@ def drawn(monkeypatch, *args, **kwargs):
     return {curve.label: curve for curve in found}
 
 
+def series(positions, returns):
+    """Series of a run without quartiles."""
+    x, y = np.array(positions, float), np.array(returns, float)
+    return curves.Series(x, y, y, y)
+
+
 def test_aggregate_on_equal_positions():
-    steps = np.array([0, 100])
+    steps = [0, 100]
     returns = [[0.0, 10.0], [1.0, 20.0], [2.0, 30.0], [9.0, 100.0]]
-    curve = curves.aggregate("x", [(steps, np.array(row)) for row in returns])
+    curve = curves.aggregate("x", [series(steps, row) for row in returns])
     assert curve.runs == 4
     np.testing.assert_array_equal(curve.x, [0, 100])
     np.testing.assert_allclose(curve.mean, [3.0, 40.0])
@@ -31,8 +38,8 @@ def test_aggregate_on_equal_positions():
 
 
 def test_aggregate_interpolates_within_the_overlap():
-    first = np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 40.0])
-    second = np.array([5.0, 15.0]), np.array([100.0, 200.0])
+    first = series([0.0, 10.0, 20.0], [0.0, 10.0, 40.0])
+    second = series([5.0, 15.0], [100.0, 200.0])
     curve = curves.aggregate("x", [first, second])
     np.testing.assert_array_equal(curve.x, [5, 10, 15])
     # The first run has 5, 10, 25 there, and the second 100, 150, 200.
@@ -42,8 +49,8 @@ def test_aggregate_interpolates_within_the_overlap():
 
 
 def test_aggregate_refuses_runs_that_do_not_overlap():
-    first = np.array([0.0, 10.0]), np.array([0.0, 0.0])
-    second = np.array([20.0, 30.0]), np.array([0.0, 0.0])
+    first = series([0.0, 10.0], [0.0, 0.0])
+    second = series([20.0, 30.0], [0.0, 0.0])
     with pytest.raises(curves.PlotError, match="pendulum do not overlap"):
         curves.aggregate("pendulum", [first, second])
 
@@ -115,3 +122,76 @@ def test_format_count():
     values = {0: "0", 950: "950", 2000: "2k", 1_500_000: "1.5M", -1000: "-1k"}
     for value, text in values.items():
         assert curves.format_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2, 30, 100], 16.0),  # The middle two.
+        ([5, 1, 9], 5.0),  # All of 5, and a quarter of each neighbor.
+        ([4, 8, 1, 2, 100], (0.75 * 2 + 4 + 0.75 * 8) / 2.5),
+        ([7], 7.0),
+    ],
+)
+def test_interquartile_mean_by_hand(values, expected):
+    found = curves._interquartile_mean(np.array(values, float))
+    np.testing.assert_allclose(found, expected)
+
+
+def test_interval_of_the_interquartile_mean():
+    rows = [series([0, 100], [x, 10.0]) for x in range(8)]
+    curve = curves.aggregate("x", rows, "iqm")
+    np.testing.assert_allclose(curve.mean, [3.5, 10.0])
+    assert 0 < curve.lower[0] < 2.6
+    assert 4.4 < curve.upper[0] < 7
+    assert curve.lower[1] == curve.upper[1] == 10
+    again = curves.aggregate("x", rows, "iqm")
+    np.testing.assert_array_equal(curve.lower, again.lower)
+
+
+def test_band_of_one_run_are_the_quartiles_of_its_episodes(tmp_path, monkeypatch):
+    run = make_run(tmp_path, "1-pendulum", {})
+    rows = [
+        {"phase": "evaluate", "step": 0, "score": 5.0},
+        {"phase": "evaluate", "step": 100, "score": 7.0, "lower_quartile": 6.0}
+        | {"upper_quartile": 9.0},
+    ]
+    write_rows(run / "metrics.jsonl", rows)
+    curve = drawn(monkeypatch, [run], tmp_path / "curve.png")["pendulum"]
+    np.testing.assert_array_equal(curve.lower, [5.0, 6.0])
+    np.testing.assert_array_equal(curve.upper, [5.0, 9.0])
+    assert curves._subtitle([curve], "evaluate", "mean") == (
+        "evaluation episodes, mean and quartiles"
+    )
+
+
+def test_label_says_what_differs_and_each_task_has_a_chart(tmp_path, monkeypatch):
+    runs = []
+    for number, (rate, id, seed) in enumerate(
+        [
+            (0.1, "Left-v0", 0),
+            (0.1, "Left-v0", 1),
+            (0.2, "Left-v0", 0),
+            (1, "Right-v0", 0),
+        ]
+    ):
+        name = f"{number}-{'left' if id == 'Left-v0' else 'right'}"
+        runs.append(make_run(tmp_path, name, {0: 1.0, 100: 2.0}))
+        values = {
+            "name": name,
+            "seed": seed,
+            "environment": {"id": id},
+            "train": {"steps": number},
+            "algorithm": {"type": "ppo", "learning_rate": rate},
+        }
+        config_files.dump(values, runs[-1] / "config.yaml")
+    found = drawn(monkeypatch, runs, tmp_path / "curve.png")
+    assert {label: (x.runs, x.task) for label, x in found.items()} == {
+        "left, learning_rate 0.1": (2, "Left-v0"),
+        "left, learning_rate 0.2": (1, "Left-v0"),
+        "right": (1, "Right-v0"),
+    }
+    canvas = curves._draw(list(found.values()), "steps", "evaluate", "mean")
+    shown = [axes.get_title(loc="left") for axes in canvas.axes]
+    assert shown == ["Left-v0: 2 configs", "Right-v0: right"]
+    assert [len(axes.lines) for axes in canvas.axes] == [2, 1]

@@ -84,7 +84,7 @@ def test_reports(trained):
             assert {"kl", "entropy", "value_loss", "learning_rate"} < set(row)
         else:
             assert row["episodes"] == 4
-        clock = ("second", "time", "date", "per_")
+        clock = ("second", "time", "date", "_per_")
         assert not [key for key in row if any(word in key for word in clock)]
     timing = read(run / "timing.jsonl")
     assert [(row["phase"], row["step"]) for row in timing] == positions

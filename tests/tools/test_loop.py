@@ -157,6 +157,8 @@ def test_scores_of_an_evaluation_are_those_of_the_first_episodes_of_every_row():
         "score": (3 * 1 + 2 * 30 * 31 / 2) / 5,
         "length": (3 * 1 + 2 * 30) / 5,
         "episodes": 5,
+        "lower_quartile": 1.0,
+        "upper_quartile": 30 * 31 / 2,
     }
 
 
