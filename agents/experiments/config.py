@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import os
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from agents import environments
@@ -22,6 +23,8 @@ ALGORITHMS = {
     "vpg": ("agents.algorithms.vpg", "VPG"),
 }
 """Module, with the dataclass `Config`, and class of each algorithm type."""
+TYPE = "ppo"
+"""Algorithm type by default."""
 
 
 GONE = {"devices.environment": "environments run on the processor"}
@@ -192,7 +195,7 @@ def resolve(values: dict) -> Config:
             f"{config.environment.num_agents}."
         )
     try:
-        cls = algorithm_config(algorithm.get("type", "ppo"))
+        cls = algorithm_config(algorithm.get("type", TYPE))
     except config_.NotImportedError:
         return dataclasses.replace(config, algorithm=algorithm)
     return dataclasses.replace(
@@ -240,7 +243,28 @@ def _location(kind: str) -> tuple[str, str]:
     return ALGORITHMS[kind]
 
 
+SECTIONS = {"environment": {}, "train": {}, "algorithm": {}}
+"""Sections that mappings may leave out."""
+DECISIVE = ("environment", "environment.id", "algorithm.type")
+"""Keys that no default replaces, or that the defaults of others depend on."""
+
+
 def complete(values: dict) -> dict:
     """Add all missing keys to a mapping, so that overrides find them; check types."""
-    defaults = {"environment": {}, "train": {}, "algorithm": {}}
-    return sections.to_dict(resolve({**defaults, **values}))
+    return sections.to_dict(resolve({**SECTIONS, **values}))
+
+
+def override(values: dict, assignments: Iterable[str]) -> Config:
+    """Return the config of a mapping with assignments `a.b=value`, in any order.
+
+    An `algorithm.type` other than that of the mapping begins with its own defaults.
+    """
+    assignments, values = list(assignments), {**SECTIONS, **values}
+    first = [x for x in assignments if x.partition("=")[0] in DECISIVE]
+    decided = config_files.override(values, first)
+    algorithm = decided["algorithm"]
+    if algorithm != values["algorithm"]:
+        kind = algorithm["type"]
+        if kind != values["algorithm"].get("type", TYPE):
+            decided["algorithm"] = {"type": kind}
+    return resolve(config_files.override(complete(decided), assignments))

@@ -27,10 +27,8 @@ def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) ->
     else:
         hint = config_.did_you_mean(source, EXPERIMENTS)
         raise config_.ConfigError(f"unknown config {source!r}; {hint}")
-    values = config_files.override(experiment.complete(values), overrides)
-    if seed is not None:
-        values["seed"] = seed
-    return experiment.resolve(values)
+    config = experiment.override(values, overrides)
+    return config if seed is None else dataclasses.replace(config, seed=seed)
 
 
 # Experiments with the settings of the TensorFlow Agents paper.

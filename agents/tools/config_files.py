@@ -19,10 +19,11 @@ ENDINGS = (".json", ".yaml", ".yml")
 def override(values: dict, assignments: Iterable[str]) -> dict:
     """Copy a nested mapping with assignments `a.b=value` applied; values are YAML.
 
-    Only the form is checked here; `sections.build` checks names and types.
+    What is inside of another one is assigned after it, else the last one counts. Only
+    the form is checked here; `sections.build` checks names and types.
     """
     values = sections.to_dict(values)
-    for assignment in assignments:
+    for assignment in sorted(assignments, key=_depth):
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise config_.ConfigError(f"--set takes key=value, got {assignment!r}.")
@@ -39,6 +40,11 @@ def override(values: dict, assignments: Iterable[str]) -> dict:
             node = node[parent]
         node[last] = parse(text, f"--set {path}")
     return values
+
+
+def _depth(assignment: str) -> int:
+    """Return how deep the key of an assignment is."""
+    return assignment.partition("=")[0].count(".")
 
 
 def parse(text: str, name: str) -> Any:

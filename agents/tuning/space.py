@@ -136,7 +136,7 @@ class Space:
 
 def resolve(values: dict, chosen: dict[str, Any]) -> experiment.Config:
     """Return a config with chosen values, checked as with `--set`."""
-    return experiment.resolve(config_files.override(values, assignments(chosen)))
+    return experiment.override(values, assignments(chosen))
 
 
 def assignments(chosen: dict[str, Any]) -> list[str]:

@@ -1,12 +1,14 @@
 """Configs of runs."""
 
+import dataclasses
+
 import pytest
 
 from agents.environments import Environment
 from agents.experiments import config as experiment
 from agents.experiments import named, runs
 from agents.tools import config as config_
-from agents.tools import sections
+from agents.tools import config_files, sections
 
 
 def test_part_of_a_config_is_completed_by_defaults(tmp_path):
@@ -61,6 +63,41 @@ def test_overrides_are_typed_by_their_fields():
     assert {key: values[key] for key in expected} == expected
     network = named.load("debug", ["algorithm.network=gru"]).algorithm.network
     assert network == named.load("cartpole_masked").algorithm.network
+
+
+def test_overrides_supply_what_a_file_leaves_out(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("train: {steps: 9}\nalgorithm: {epochs: 3}\n")
+    with pytest.raises(config_.ConfigError, match=r"'environment\.id' is missing"):
+        named.load(str(path))
+    config = named.load(str(path), ["environment.id=CartPole-v1"])
+    assert config.environment == Environment("CartPole-v1")
+    assert (config.train.steps, config.algorithm.epochs) == (9, 3)
+    whole = ["environment.num_agents=4", "environment={id: CartPole-v1}"]
+    config = named.load(str(path), whole)
+    assert config.environment == Environment("CartPole-v1", num_agents=4)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_another_algorithm_begins_with_its_own_defaults(turn, tmp_path):
+    sac = experiment.algorithm_config("sac")
+    assert named.load("pendulum", ["algorithm.type=sac"]).algorithm == sac()
+    assert named.load("pendulum", ["algorithm.type=ppo"]) == named.load("pendulum")
+    settings = ["algorithm.type=sac", "algorithm.batch_size=64", "algorithm.tau=0.1"]
+    config = named.load("pendulum", settings[::turn])
+    assert config.algorithm == sac(batch_size=64, tau=0.1)
+    assert config.train == named.load("pendulum").train
+    path = tmp_path / "saved.yaml"
+    config_files.dump(sections.to_dict(config), path)
+    assert named.load(str(path)) == dataclasses.replace(config, name="pendulum")
+    settings[0] = "algorithm={type: sac, start_size: 99}"
+    expected = sac(batch_size=64, tau=0.1, start_size=99)
+    assert named.load("pendulum", settings[::turn]).algorithm == expected
+    message = r"unknown config key 'algorithm\.epochs'"
+    with pytest.raises(config_.ConfigError, match=message):
+        named.load("pendulum", ["algorithm.type=sac", "algorithm.epochs=3"][::turn])
+    with pytest.raises(config_.ConfigError, match="did you mean 'sac'"):
+        named.load("pendulum", ["algorithm.type=sacc", "algorithm.epochs=3"][::turn])
 
 
 def test_keras_2_is_refused(monkeypatch):
