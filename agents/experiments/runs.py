@@ -31,17 +31,19 @@ def describe(config: experiment.Config) -> make.Description:
     Only backend vector starts a process.
 
     Raises:
-      RunError: if episodes have no limit.
+      RunError: if episodes have no limit, and the algorithm remembers whole ones.
       UnsupportedSpaceError: for unsupported spaces.
     """
     environment = config.environment
     with warnings.catch_warnings(action="ignore"):  # Use repeats them.
         description = make.describe(environment)
     spaces.spec(description.observation_space)
-    if description.max_length is None:
+    whole = getattr(config.algorithm, "whole_episodes", False)
+    if whole and description.max_length is None:
         raise RunError(
-            f"environment {environment.id!r} has no limit of episode length; "
-            "set environment.max_length."
+            f"environment {environment.id!r} has no limit of episode length, which "
+            f"{config.algorithm.type} needs to remember whole episodes; set "
+            "environment.max_length, or algorithm.memory=unrolls."
         )
     return description
 

@@ -135,10 +135,16 @@ class Training:
         halves = ", in halves" if self._batch_env.parts == 2 else ""
         self._view.note(f"{environment.num_agents} environments by {backend}{halves}")
         length = min(train.eval_every, train.steps) // environment.num_agents
-        if train.eval_episodes and length < description.max_length:
+        longest = description.max_length
+        if train.eval_episodes and longest is None:
+            self._view.note(
+                "Episodes have no limit of length, so an evaluation lasts until "
+                f"{train.eval_episodes} have ended; environment.max_length sets one."
+            )
+        elif train.eval_episodes and length < longest:
             self._view.note(
                 f"Every phase of training begins new episodes, of which {length} steps "
-                f"are seen, not {description.max_length}: raise train.eval_every."
+                f"are seen, not {longest}: raise train.eval_every."
             )
 
     def _loop_class(

@@ -13,6 +13,8 @@ JOINS = ("concat", "product", "sum", "mean")
 """Names of the ways to join streams."""
 POLICY = ("shared", "output_scale", "continuous", "mean_activation", "initial_std")
 """Fields that only networks with a policy and values use."""
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Convolutions of Mnih et al. (2015), extended data table 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +35,11 @@ class NetworkConfig:
     """Combination of the parts: `concat`, `product`, `sum`, `mean`, or the import path
     of a class or function that returns a layer. This layer gets all parts in the
     structure of the observation, unchanged if they have no stream."""
-    convolutions: Annotated[tuple[tuple[int, int, int], ...], bounds.UNITS] = ()
-    """Filters, kernel size and stride of each layer for images."""
+    convolutions: Annotated[tuple[tuple[int, int, int], ...] | None, bounds.UNITS] = (
+        None
+    )
+    """Filters, kernel size and stride of each layer for images. None for those of the
+    Nature network in front of dense layers, if images are at least 36 wide and high."""
     residual: Annotated[tuple[int, ...], bounds.UNITS] = ()
     """Filters of each section of residual blocks; Espeholt et al. (2018), figure 3."""
     layers: Annotated[tuple[int | str | dict, ...], bounds.UNITS] = (200, 100)
@@ -82,9 +87,8 @@ class NetworkConfig:
         """
         unused = {}
         if self.torso in TORSOS and self.join not in JOINS:
-            unused = dict.fromkeys(
-                ("convolutions", "residual"), f"with join {self.join}"
-            )
+            filters = [x for x in ("convolutions", "residual") if getattr(self, x)]
+            unused = dict.fromkeys(filters, f"with join {self.join}")
         if self.torso in TORSOS and self.linear:
             unused["activation"] = "without layers"
         if self.continuous != "normal" and self.mean_activation != "linear":
@@ -176,12 +180,12 @@ _IMAGE = {
 }
 
 PRESETS = {
-    "dense": {},  # 200-100 ReLU; Hafner et al. (2017), section 6.
+    # 200-100 ReLU; Hafner et al. (2017), section 6.
+    "dense": {"convolutions": ()},
     "small": _CLIP,  # 64-64 tanh; Schulman et al. (2017), section 6.1.
     "gru": {"layers": (200, {"type": "gru", "units": 100})},
     "lstm": {"layers": (200, {"type": "lstm", "units": 100})},
-    # Mnih et al. (2015), extended data table 1.
-    "nature": {**_IMAGE, "convolutions": ((32, 8, 4), (64, 4, 2), (64, 3, 1))},
+    "nature": {**_IMAGE, "convolutions": NATURE},
     # Mnih et al. (2013), section 4.1.
     "convolutional": {
         **_IMAGE,

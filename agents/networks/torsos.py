@@ -1,6 +1,9 @@
 """Torsos: from structured observations and recurrent state to features."""
 
 import contextlib
+import dataclasses
+import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +11,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.networks import layers, parts
+from agents.networks import images, layers, parts
 from agents.networks.config import (
     JOINS,
+    NATURE,
     NetworkConfig,
     complete,
     is_recurrent,
@@ -24,7 +28,7 @@ from agents.tools import rows, spaces
 class Torso(keras.layers.Layer):
     """Network from parts of an observation, through their streams, to joint layers.
 
-    Images are `[H, W, C]` or `[C, H, W]`; other integers become one-hot vectors.
+    Images are those of the module `images`; other integers become one-hot vectors.
     Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
 
     The torso of a critic also gets an action. It joins the features in front of the
@@ -201,10 +205,12 @@ class _Part(keras.layers.Layer):
         super().__init__()
         self.space = space
         stream, custom = config.streams.get(path), config.join not in JOINS
-        self._flatten = stream is None and not custom and _is_image(space, config)
-        following = stream
+        self._flatten, following = False, stream
         if stream is None:
             behind = config.layers if only and config.layers else ("dense",)
+            if not custom and takes_vectors(behind[0]):
+                config = _with_convolutions(config, path, space)
+            self._flatten = not custom and _is_image(space, config)
             following = () if custom or self._flatten else behind
         self._raw = not following or not takes_vectors(following[0])
         self._indices = bool(following) and _embeds(following[0])
@@ -235,9 +241,9 @@ class _Part(keras.layers.Layer):
         """Convert to float32 in the shape of the space, images with channels last."""
         if self._indices:
             return _indices(leaf, _values(self.space)[0])
-        leaf, shape = _scaled(leaf), self.space.shape
-        if len(shape) == 3 and shape[0] < shape[2]:
-            leaf = tf.transpose(leaf, [0, 2, 3, 1])
+        leaf = _scaled(leaf)
+        if self._flatten or len(self.space.shape) == 3:
+            leaf = images.channels_last(leaf)
         return leaf
 
 
@@ -327,7 +333,26 @@ def _create(config: NetworkConfig, declared: Any, seed: int, space: Any) -> list
 
 def _is_image(space: Any, config: NetworkConfig) -> bool:
     """Return whether a leaf passes through convolutions."""
-    return len(space.shape) == 3 and bool(config.convolutions or config.residual)
+    declared = bool(config.convolutions or config.residual)
+    return declared and (len(space.shape) == 3 or images.recognized(space))
+
+
+def _with_convolutions(config: NetworkConfig, path: str, space: Any) -> NetworkConfig:
+    """Return the config with the default convolutions for an image, if none declared."""
+    undeclared = config.convolutions is None and not config.residual
+    if not undeclared or config.linear or not images.recognized(space):
+        return config
+    _say(
+        f"The image {path or 'observation'} {list(space.shape)} passes through the "
+        "convolutions of the Nature network; algorithm.network declares others."
+    )
+    return dataclasses.replace(config, convolutions=NATURE)
+
+
+@functools.cache
+def _say(text: str) -> None:
+    """Log a text once, though several networks are alike."""
+    logging.getLogger(__name__).info(text)
 
 
 def _filters(config: NetworkConfig, seed: int) -> list[keras.layers.Layer]:

@@ -5,12 +5,12 @@ import pytest
 from gymnasium import spaces as gs
 
 from agents import networks
-from agents.tools import config
+from agents.tools import bounds, config
 
 
 def test_presets():
     dense = networks.NetworkConfig.preset("dense")
-    assert dense == networks.NetworkConfig()
+    assert dense == networks.NetworkConfig(convolutions=())
     assert dense.layers == (200, 100)
     small = networks.NetworkConfig.preset("small")
     assert (small.layers, small.activation) == ((64, 64), "tanh")
@@ -45,3 +45,10 @@ def test_nature_network_has_its_published_size():
 def test_unknown_kinds_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         networks.NetworkConfig(**values)
+
+
+def test_no_convolutions_have_no_effect_to_complain_about():
+    join = "keras.layers:Concatenate"
+    assert networks.NetworkConfig(join=join, convolutions=()).convolutions == ()
+    with pytest.raises(bounds.OutOfBounds, match="no effect with join"):
+        networks.NetworkConfig(join=join, convolutions=((4, 3, 2),))

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
-from agents.networks import torsos
+from agents.networks import images, parts, torsos
 from agents.networks.config import NetworkConfig
 
 VECTOR = gs.Box(-1, 1, (3,))
@@ -251,3 +251,83 @@ def test_orthogonal_weights():
     encode(torso, random(1, 8))
     (kernel,) = [v.numpy() for v in torso.trainable_variables if v.ndim == 2]
     np.testing.assert_allclose(kernel.T @ kernel, 2 * np.eye(8), atol=1e-5)
+
+
+def kernels(space, **config):
+    """Shapes of the kernels of convolutions in a torso, after one step."""
+    torso = torsos.Torso(space, NetworkConfig(**config), 0)
+    zeros = parts.zeros(space)
+    torso.step(zeros, torso.initial_state(1))
+    return [x.shape[:3] for x in torso.trainable_variables if x.shape.rank == 4]
+
+
+def nature(channels):
+    return [(8, 8, channels), (4, 4, 32), (3, 3, 64)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "channels"),
+    [
+        ((96, 96, 3), np.uint8, 3),
+        ((36, 40, 1), np.float32, 1),
+        ((3, 48, 36), np.uint8, 3),  # Channels first.
+        ((4, 84, 84), np.uint8, 4),  # Gray frames.
+        ((84, 84), np.uint8, 1),
+        ((4, 48, 36, 3), np.uint8, 12),  # Frames in color.
+        ((4, 3, 48, 36), np.float32, 12),
+    ],
+)
+def test_undeclared_layers_for_images_are_those_of_nature(shape, dtype, channels):
+    image = gs.Box(0, 255, shape, dtype)
+    assert kernels(image) == nature(channels)
+    assert kernels(image, layers=(8, {"type": "gru", "units": 4})) == nature(channels)
+    inside = gs.Dict({"camera": gs.Tuple((image, VECTOR)), "x": VECTOR})
+    assert kernels(inside) == nature(channels)
+    assert kernels(image, convolutions=((4, 8, 8),)) == [(8, 8, channels)]
+    assert kernels(image, convolutions=()) == []
+    assert kernels(image, layers=()) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((35, 96, 3), np.uint8),
+        ((7, 7, 3), np.uint8),
+        ((64, 64, 64), np.float32),
+        ((84, 84), np.float32),
+        ((96, 96, 3), np.int32),
+        ((128,), np.uint8),
+    ],
+)
+def test_other_arrays_are_no_images(shape, dtype):
+    assert kernels(gs.Box(0, 255, shape, dtype)) == []
+
+
+def test_declared_layers_for_images_replace_the_default():
+    image = gs.Box(0, 255, (48, 48, 3), np.uint8)
+    own = ({"type": "conv2d", "filters": 2, "kernel_size": 9}, "flatten", 8)
+    assert kernels(image, layers=own) == [(9, 9, 3)]
+    space = gs.Dict({"left": image, "right": image})
+    assert kernels(space, streams={"left": own}) == [(9, 9, 3), *nature(3)]
+
+
+def test_stacked_frames_are_channels():
+    space = gs.Box(0, 255, (2, 40, 36, 3), np.uint8)
+    frames = random(1, 2, 40, 36, 3)
+    expected = tf.concat([frames[:, 0], frames[:, 1]], -1)
+    np.testing.assert_array_equal(images.channels_last(frames), expected)
+    first = tf.transpose(frames, [0, 1, 4, 2, 3])
+    np.testing.assert_array_equal(images.channels_last(first), expected)
+    assert images.recognized(space)
+
+
+def test_the_default_for_images_is_said_once(caplog):
+    caplog.set_level("INFO", "agents")
+    space = gs.Dict({"camera": gs.Box(0, 255, (50, 37, 3), np.uint8), "x": VECTOR})
+    for _ in range(2):
+        torsos.Torso(space, NetworkConfig(), 0)
+    (text,) = caplog.messages
+    assert text == (
+        "The image camera [50, 37, 3] passes through the convolutions of the Nature "
+        "network; algorithm.network declares others."
+    )

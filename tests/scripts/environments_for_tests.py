@@ -51,6 +51,20 @@ def without_limit():
     return Counting()
 
 
+class Pictures(Counting):
+    """Observes a picture and a number, in episodes that nothing ends for certain."""
+
+    def __init__(self):
+        super().__init__()
+        picture = gymnasium.spaces.Box(0, 255, (36, 40, 3), np.uint8)
+        parts = {"camera": picture, "number": self.observation_space}
+        self.observation_space = gymnasium.spaces.Dict(parts)
+
+    def _observation(self):
+        camera = np.full((36, 40, 3), self._steps, np.uint8)
+        return {"camera": camera, "number": super()._observation()}
+
+
 def draws_nothing(render_mode=None):
     env = Counting(render_mode=render_mode)
     env.render = lambda: None

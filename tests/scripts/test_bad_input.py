@@ -153,7 +153,8 @@ def refused(answer):
         (["--set", f"environment.id={HERE}:unsupported_space"], "Text(1, 10"),
         (
             *[["--set", f"environment.id={HERE}:counting"]],
-            "has no limit of episode length; set environment.max_length",
+            "has no limit of episode length, which vpg needs to remember whole "
+            "episodes; set environment.max_length, or algorithm.memory=unrolls",
         ),
     ],
 )
@@ -161,6 +162,7 @@ def test_wrong_arguments(call, tmp_path, arguments, message):
     arguments = ["--config", "debug", "--logdir", tmp_path, *arguments]
     if message.startswith("has no limit"):
         arguments += ["--set", "environment.max_length=null"]
+        arguments += ["--set", "algorithm.type=vpg"]
     assert message in refused(call(train, *arguments))
     assert list(tmp_path.iterdir()) == []
 

@@ -171,3 +171,18 @@ def test_without_evaluation(call, tmp_path):
         ("train", 512),
     ]
     assert (tmp_path / "1-debug" / "curve.png").exists()
+
+
+def test_images_and_endless_episodes_need_no_settings(call, tmp_path):
+    code, output, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path),
+        *("--set", "environment.id=environments_for_tests:Pictures"),
+        *("--set", "environment.max_length=null"),
+        *("--set", "environment.backend=serial", "--set", "algorithm.jit=false"),
+        *("--set", "train.steps=128", "--set", "train.eval_every=128"),
+        *("--set", "environment.num_agents=2", "--set", "algorithm.unroll_length=16"),
+    )
+    assert (code, errors) == (0, "")
+    assert output.count("The image camera [36, 40, 3] passes through") == 1
+    assert output.count("an evaluation lasts until 4 have ended") == 1

@@ -1,0 +1,46 @@
+"""Images among observations: how to recognize them, and their channels last."""
+
+import gymnasium
+import numpy as np
+import tensorflow as tf
+
+SMALLEST = 36
+"""Least height and width of images, which the Nature network needs."""
+
+
+def recognized(space: gymnasium.Space) -> bool:
+    """Return whether a leaf is an image, or several stacked ones.
+
+    Its numbers are bytes or floating point, in the shape `[H, W, C]` or `[C, H, W]`,
+    `[K, H, W, C]` or `[K, C, H, W]`, or, for bytes only, `[H, W]`. Height and width are
+    at least `SMALLEST`, and there are fewer channels.
+    """
+    bytes_, rank = space.dtype == np.uint8, len(space.shape)
+    if not (bytes_ or space.dtype.kind == "f"):
+        return False
+    if rank not in ((2, 3, 4) if bytes_ else (3, 4)):
+        return False
+    rows, columns, *channels = (space.shape[axis] for axis in _order(space.shape))
+    smaller = min(rows, columns)
+    return smaller >= SMALLEST and all(x < smaller for x in channels)
+
+
+def channels_last(images: tf.Tensor) -> tf.Tensor:
+    """Convert images `[B, ...]` in any of these shapes to `[B, H, W, channels]`."""
+    shape = images.shape[1:]
+    order = _order(shape)
+    images = tf.transpose(images, [0, *(1 + axis for axis in order)])
+    rows, columns = (shape[axis] for axis in order[:2])
+    return tf.reshape(
+        images, [-1, rows, columns, shape.num_elements() // rows // columns]
+    )
+
+
+def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of rows and columns, and then those of channels."""
+    if len(shape) == 2:
+        return 0, 1
+    *stack, first, _, last = range(len(shape))
+    rows = first + (shape[first] < shape[last])
+    channel = last if rows == first else first
+    return rows, rows + 1, *stack, channel
