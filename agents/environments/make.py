@@ -1,15 +1,26 @@
 """Environments by name: constructors, batches and descriptions."""
 
 import dataclasses
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 
-from agents.environments import config, envpool, serial, singles, vector, workers
+from agents.environments import (
+    config,
+    envpool,
+    serial,
+    singles,
+    vector,
+    vectorization,
+    workers,
+)
 from agents.environments.mujoco import creation, robot
 from agents.tools import batch_env, errors, limits, processes, wrappers
+
+_NOTES = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,24 +36,6 @@ class Description:
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
     max_length: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class VectorConstructor:
-    """Picklable function of `num_envs` that creates a vector environment.
-
-    Attributes:
-      id: Specification in the registry, or a function.
-      kwargs: Arguments of the environment, or of the function.
-    """
-
-    id: gymnasium.envs.registration.EnvSpec | Callable[..., Any]
-    kwargs: dict[str, Any]
-
-    def __call__(self, num_envs: int) -> gymnasium.vector.VectorEnv:
-        if callable(self.id):
-            return self.id(num_envs=num_envs, **self.kwargs)
-        return gymnasium.make_vec(self.id, num_envs=num_envs, **self.kwargs)
 
 
 def constructor(environment: config.Environment) -> Callable[[], gymnasium.Env]:
@@ -255,18 +248,20 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
         function = gymnasium.registry[id]
     if robot.is_robot(function):
         raise config.BackendError(f"{id!r} is a robot; use backend mujoco or workers.")
-    make = VectorConstructor(function, environment.kwargs)
+    make = vectorization.VectorConstructor(function, environment.kwargs)
     args = make, environment.num_agents, environment.max_length
     args = *args, environment.timeout, environment.start_timeout
     try:
-        if parts == 2:
-            return vector.Vector.halves(*args)
-        return [vector.Vector(*args)]
+        batches = vector.Vector.halves(*args) if parts == 2 else [vector.Vector(*args)]
     except vector.NotVectorized:
         raise config.BackendError(
             f"{id!r} makes no gymnasium.vector.VectorEnv, as backend vector needs; use "
             "backend workers for single environments."
         ) from None
+    _, mode = batches[0].besides[0]
+    if text := make.says(mode):
+        _NOTES.info(text)
+    return batches
 
 
 def _limit(env: Any) -> int | None:

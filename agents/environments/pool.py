@@ -166,10 +166,14 @@ class Pool:
 
 
 class Batch(batch_env.Backend):
-    """Batch of the rows of a pool, or a part of them; the info of a step is empty."""
+    """Batch of the rows of a pool, or a part of them; the info of a step is empty.
+
+    Attributes:
+      besides: Further information from each worker.
+    """
 
     def __init__(self, pool: Pool, part: int = 0):
-        self._pool, self._part = pool, part
+        self._pool, self._part, self.besides = pool, part, pool.besides
         self.first_row = pool.parts[part].start
         self._owner = pool.owner[pool.parts[part]]
         self._members = np.unique(self._owner)

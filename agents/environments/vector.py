@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from agents.environments import checked, pool
+from agents.environments import checked, pool, vectorization
 from agents.tools import (
     actions,
     batch_env,
@@ -79,7 +79,7 @@ class Vector(pool.Batch):
     @property
     def max_length(self) -> int | None:
         """Steps after which its own limit truncates episodes, if known."""
-        return self._pool.besides[0]
+        return self.besides[0][0]
 
 
 def _launch(
@@ -115,7 +115,8 @@ def _serve(
     checked.wrap(env, rows[0])
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
     found = env.single_observation_space, env.single_action_space
-    channel.send(channels.RESULT, ([found] * len(rows), limit))
+    facts = limit, vectorization.mode(env)
+    channel.send(channels.RESULT, ([found] * len(rows), facts))
 
     def create(shared, part, own, _):
         return _Whole(env, max_length, shared, worker, part, own)

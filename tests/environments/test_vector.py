@@ -71,6 +71,69 @@ def test_vector_environments_that_break_the_rules(kwargs, text):
         run()
 
 
+class One(gymnasium.Env):
+    """Single environment whose vectorization is `Whole`."""
+
+    observation_space = gymnasium.spaces.Box(0, 99, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, **_):
+        self._time = 0
+
+    def reset(self, *, seed=None, options=None):
+        self._time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self._time += 1
+        return np.full(1, self._time, np.float32), 1.0, self._time == 4, False, {}
+
+
+@pytest.fixture
+def registered():
+    """Id of `One`, which the functions below vectorize by `Whole`."""
+    yield gymnasium.register("WholeForTest-v0", One, vector_entry_point=Whole)
+    del gymnasium.registry["WholeForTest-v0"]
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("kwargs", "mode"),
+    [
+        ({"obeys": True}, "vector_entry_point"),
+        ({"obeys": False}, "sync"),
+        ({"obeys": False, "mode": "SameStep"}, "vector_entry_point"),
+        ({"obeys": False, "vectorization_mode": "sync"}, "sync"),
+    ],
+)
+def test_registered_environments_that_do_not_obey_masks_are_vectorized_in_turn(
+    kwargs, mode, caplog
+):
+    caplog.set_level("INFO", "agents")
+    environment = Environment("WholeForTest-v0", "vector", 3, kwargs=kwargs)
+    batch = make.batch(environment)
+    assert batch.besides[0] == (None, mode)
+    substituted = mode == "sync" and "vectorization_mode" not in kwargs
+    assert caplog.messages == substituted * [
+        "The vector environment of WholeForTest-v0 does not obey reset_mask, so "
+        "Gymnasium steps single ones in turn (vectorization_mode sync); backend workers "
+        "uses all processors."
+    ]
+
+
+def test_cartpole_of_gymnasium_is_vectorized_with_masks(caplog):
+    caplog.set_level("INFO", "agents")
+    first, second = make.halves(Environment("CartPole-v1", "vector", 4))
+    assert first.besides == [(500, "sync")] * 2
+    assert len(caplog.messages) == 1
+    for batch in (first, second):
+        batch.reset(seeds=range(2))
+        for _ in range(60):
+            batch.start(np.array([0, 1]), restart=True)
+            batch.finish()
+    first.close()
+
+
 class Reusing(mocks.MockEnvironment):
     """Mock of one step, whose first observation is the same number ever again if asked."""
 

@@ -1,0 +1,88 @@
+"""Vector environments of registered ids and functions."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import vector
+from gymnasium.envs import registration
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from agents.tools import spaces
+
+MODE = "vectorization_mode"
+"""Argument of `gymnasium.make_vec` that chooses who vectorizes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorConstructor:
+    """Picklable function of `num_envs` that creates a vector environment.
+
+    Registered environments that are vectorized by code of their own, but not in a way
+    that rows can be reset alone, are vectorized by Gymnasium, one after another.
+
+    Attributes:
+      id: Specification in the registry, or a function.
+      kwargs: Arguments of the environment, or of the function.
+    """
+
+    id: registration.EnvSpec | Callable[..., Any]
+    kwargs: dict[str, Any]
+
+    def __call__(self, num_envs: int) -> VectorEnv:
+        if callable(self.id):
+            return self.id(num_envs=num_envs, **self.kwargs)
+        env = gymnasium.make_vec(self.id, num_envs=num_envs, **self.kwargs)
+        if not self._has_choice or num_envs == 1 or obeys_mask(env):
+            return env
+        env.close()
+        return gymnasium.make_vec(
+            self.id, num_envs=num_envs, **{MODE: "sync"}, **self.kwargs
+        )
+
+    def says(self, mode: str | None) -> str | None:
+        """Explain the mode of an environment that was made, if it is a substitute."""
+        if callable(self.id) or not self._has_choice or mode != "sync":
+            return None
+        return (
+            f"The vector environment of {self.id.id} does not obey reset_mask, so "
+            f"Gymnasium steps single ones in turn ({MODE} sync); backend workers uses "
+            "all processors."
+        )
+
+    @property
+    def _has_choice(self) -> bool:
+        """Return whether there are code of its own and single environments."""
+        entries = self.id.vector_entry_point, self.id.entry_point
+        return all(entries) and MODE not in {**self.id.kwargs, **self.kwargs}
+
+
+def mode(env: Any) -> str | None:
+    """Return who vectorized an environment, if `gymnasium.make_vec` made it."""
+    spec = getattr(getattr(env, "unwrapped", env), "spec", None)
+    return getattr(spec, "kwargs", {}).get(MODE)
+
+
+def obeys_mask(env: VectorEnv) -> bool:
+    """Return whether a reset of the first row leaves the others where they are.
+
+    They are not at their start then, but one step after it. Environments that reset
+    themselves at the end of a step need not obey.
+    """
+    given = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    if AutoresetMode(given) == AutoresetMode.SAME_STEP:
+        return True
+    actions = vector.utils.batch_space(env.single_action_space, env.num_envs)
+    actions.seed(0)
+    env.reset(seed=0)
+    before = _others(env.step(actions.sample())[0])
+    mask = np.arange(env.num_envs) == 0
+    after = _others(env.reset(options={"reset_mask": mask})[0])
+    return all(map(np.array_equal, before, after))
+
+
+def _others(observation: Any) -> list[np.ndarray]:
+    """Copy the leaves of all rows but the first."""
+    return [np.array(leaf)[1:] for leaf in spaces.flatten(observation)]
