@@ -1,6 +1,15 @@
 """Reinforcement learning where simulation and learning are one TensorFlow graph."""
 
+from typing import TYPE_CHECKING
+
 from agents import lazy, quiet
+
+if TYPE_CHECKING:
+    from agents.agent import Agent as Agent
+    from agents.runner import Runner as Runner
+    from agents.tools.batch_env import BatchEnv as BatchEnv
+    from agents.tools.in_graph_batch_env import InGraphBatchEnv as InGraphBatchEnv
+    from agents.tools.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 

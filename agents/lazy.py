@@ -16,7 +16,8 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Create lazy attributes of a package for its exports and all submodules.
 
-    Use as `__getattr__, __dir__, __all__ = lazy.attach(__name__, {...})`.
+    Use as `__getattr__, __dir__, __all__ = lazy.attach(__name__, {...})`, below a block
+    `if TYPE_CHECKING:` that imports the same exports, for type checkers and editors.
 
     Args:
       package: Full name of the package.

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -320,6 +321,29 @@ def exports(file):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy.attach":
             return ast.literal_eval(node.args[1])
     return {}
+
+
+def declared(file):
+    """Names that a package imports for type checkers, to the modules that define them."""
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            assert all(
+                alias.asname == alias.name for x in node.body for alias in x.names
+            )
+            return {alias.name: x.module for x in node.body for alias in x.names}
+    return {}
+
+
+def test_type_checkers_see_what_packages_export():
+    files = sorted((ROOT / "agents").rglob("__init__.py"))
+    assert "Agent" in declared(ROOT / "agents" / "__init__.py")
+    for file in files:
+        package = ".".join(file.parent.relative_to(ROOT).parts)
+        expected = {k: f"{package}.{module}" for k, module in exports(file).items()}
+        assert declared(file) == expected, package
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert settings["setuptools"]["package-data"] == {"agents": ["py.typed"]}
+    assert (ROOT / "agents" / "py.typed").exists()
 
 
 def module_of(name):
