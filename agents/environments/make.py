@@ -102,7 +102,7 @@ def choose(environment: config.Environment) -> str:
     id = environment.id
     if environment.backend != "auto":
         return environment.backend
-    if isinstance(id, str) and id.startswith("ALE/"):
+    if isinstance(id, str) and singles.registry_name(id).startswith("ALE/"):
         return "vector"
     if _is_functional(id):
         return "compiled"
@@ -242,10 +242,11 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
     id = environment.id
     function = id if callable(id) else singles.attribute(id)
     if function is None:
-        singles.import_package(id)
-        if id not in gymnasium.registry:
+        name = singles.registry_name(id)
+        singles.import_package(name)
+        if name not in gymnasium.registry:
             raise singles.not_found(id)
-        function = gymnasium.registry[id]
+        function = gymnasium.registry[name]
     if robot.is_robot(function):
         raise config.BackendError(f"{id!r} is a robot; use backend mujoco or workers.")
     make = vectorization.VectorConstructor(function, environment.kwargs)

@@ -4,6 +4,8 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import importlib.util
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,17 @@ from agents.tools import errors, wrappers
 _NAMESPACES = {
     "ALE": ("ale_py", "the extra [atari]"),
     "dm_control": ("shimmy", "it"),
+}
+# The same for packages whose environments have no namespace; beginnings of their ids.
+_PACKAGES = {
+    "ale_py": r"\w+(NoFrameskip|Deterministic)-v\d",
+    "flappy_bird_gymnasium": r"FlappyBird-",
+    "gymnasium_robotics": r"(Fetch|Hand|AntMaze|PointMaze|AdroitHand|FrankaKitchen)",
+    "highway_env": r"(highway|merge|roundabout|parking|intersection|racetrack|exit)-",
+    "minigrid": r"(MiniGrid|BabyAI)-",
+    "miniworld": r"MiniWorld-",
+    "panda_gym": r"Panda",
+    "pybullet_envs_gymnasium": r"\w+BulletEnv-",
 }
 
 
@@ -74,11 +87,19 @@ def attribute(id: str) -> Callable[..., Any] | None:
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise
-            text = f"Environment {id!r} not found: there is no module {error.name!r}."
+            text = (
+                f"Environment {id!r} not found: there is no module {error.name!r}; "
+                "install its package, or correct the name."
+            )
             raise EnvironmentNotFound(text) from None
         for part in name.split("."):
             found = getattr(found, part, None)
     return found if callable(found) else None
+
+
+def registry_name(id: str) -> str:
+    """Return the name in the registry of `Id` or `package:Id`."""
+    return id.rpartition(":")[2]
 
 
 def import_package(id: str) -> None:
@@ -95,9 +116,18 @@ def import_package(id: str) -> None:
 
 def not_found(id: str) -> EnvironmentNotFound:
     """Create the error for an unknown name, with suggestions."""
-    name = id.rpartition(":")[2]
+    name = registry_name(id)
     near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    packages = [x for x, begin in _PACKAGES.items() if re.match(begin, name)]
+    if packages and name == id:
+        (package,) = packages
+        missing = importlib.util.find_spec(package) is None
+        install = f"install the package {package} and " if missing else ""
+        hint = f"; {install}write {package}:{id}, which imports the package first."
+    elif near:
+        hint = f"; did you mean {' or '.join(near)}?"
+    else:
+        hint = "; if a package registers it at its import, write package:Id."
     return EnvironmentNotFound(f"Environment {id!r} not found{hint}")
 
 

@@ -122,3 +122,47 @@ def test_masks_that_cannot_be_are_refused():
         make.describe(Environment("CartPole-v1", "compiled", action_mask=True))
     with pytest.raises(spaces.UnsupportedSpaceError, match="Discrete.*got Box"):
         make.describe(Environment("Pendulum-v1", action_mask=True))
+
+
+@pytest.mark.parametrize("backend", ["serial", "process", "workers", "vector"])
+def test_packages_that_register_environments_at_their_import(
+    backend, tmp_path, monkeypatch
+):
+    package, id = f"late_{backend}", f"Late-{backend}-v0"
+    source = f"import gymnasium; gymnasium.register('{id}', '{package}:create')"
+    create = "def create(**kwargs): return gymnasium.make('CartPole-v1', **kwargs)"
+    (tmp_path / f"{package}.py").write_text(f"{source}\n{create}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    environment = Environment(f"{package}:{id}", backend, 2, max_length=7)
+    found = make.describe(environment)
+    assert (found.max_length, found.observation_space.shape) == (7, (4,))
+    batch = make.batch(environment)
+    assert batch.reset(seeds=[1, 2]).shape == (2, 4)
+    batch.close()
+    with pytest.raises(singles.EnvironmentNotFound, match=f"did you mean {id}"):
+        make.describe(Environment(f"{package}:Lat-{backend}-v0", backend))
+
+
+@pytest.mark.parametrize(
+    ("id", "package"),
+    [
+        ("MiniGrid-Empty-5x5-v0", "minigrid"),
+        ("highway-fast-v0", "highway_env"),
+        ("FetchReach-v3", "gymnasium_robotics"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["workers", "vector"])
+def test_packages_that_register_ids_are_suggested(id, package, backend, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    hint = f"; install the package {package} and write {package}:{id}, which imports"
+    with pytest.raises(singles.EnvironmentNotFound, match=f"not found{hint}"):
+        make.describe(Environment(id, backend))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    with pytest.raises(singles.EnvironmentNotFound, match=f"found; write {package}:"):
+        make.describe(Environment(id, backend))
+
+
+def test_other_unknown_ids_may_be_those_of_a_package():
+    with pytest.raises(singles.EnvironmentNotFound, match="write package:Id"):
+        make.describe(Environment("zzz/Qqqqqq-v0"))
+    assert make.choose(Environment("ale_py:ALE/Pong-v5")) == "vector"
