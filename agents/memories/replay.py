@@ -255,11 +255,9 @@ class Replay(tf.Module):
         stack)`. No member may need the old content of those. Returns the indices of
         inserted transitions, -1 for none, `[K * n_step]`.
         """
-        rows, head, steps, done = (
-            tf.expand_dims(x, 1) for x in (rows, head, steps, done)
-        )
+        rows, head, done = rows[:, tf.newaxis], head[:, tf.newaxis], done[:, tf.newaxis]
         past = np.arange(self._n_step)
-        complete = (past <= steps) & ((past == past[-1]) | done)
+        complete = (past <= steps[:, tf.newaxis]) & ((past == past[-1]) | done)
         new = self._slots(rows, head - past, complete)
         index = (head - past) * self._rows + tf.cast(rows, tf.int64)
         ahead = np.arange(2)  # One more if a last observation follows.

@@ -68,6 +68,5 @@ class StreamingNormalize(tf.Module):
         self._squares.assign_add(squares + difference**2 * self.count * share)
         self.mean.assign_add(difference * share)
         self.count.assign(total)
-        shift = tf.where(self.count > 1.0, self.mean, 0.0)
-        self._shift.assign(tf.cast(shift, tf.float32))
+        self._shift.assign(tf.cast(tf.where(total > 1.0, self.mean, 0.0), "float32"))
         self._divisor.assign(tf.cast(self.std, tf.float32))
