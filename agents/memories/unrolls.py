@@ -28,12 +28,12 @@ class Unrolls(tf.Module):
     def append(self, rows: tf.Tensor, transition: Any) -> None:
         """Add one transition `[K, ...]` to rows."""
         self._unrolls.append(rows, transition)
+        rows_.write(self._ended, rows, tf.zeros_like(rows, tf.bool))
 
     def clear(self, rows: tf.Tensor) -> None:
         """Begin episodes; start all unrolls anew if one was cut off."""
         running = rows_.gather(self._unrolls.lengths, rows) > 0
         running &= ~rows_.gather(self._ended, rows)
-        rows_.write(self._ended, rows, tf.zeros_like(rows, tf.bool))
         tf.cond(tf.reduce_any(running), self.clear_data, lambda: None)
 
     def end(self, rows: tf.Tensor) -> None:

@@ -34,6 +34,7 @@ def test_unrolls_go_on_when_episodes_end_and_begin():
     append(memory, [0, 1], [1, 2])
     memory.end(rows(0))
     memory.clear(rows(0))
+    memory.clear(rows(0))  # Nothing of the episode in between was remembered.
     append(memory, [0, 1], [3, 4])
     memory.end(rows(0, 1))
     memory.clear(rows(0, 1))
