@@ -16,7 +16,9 @@ WITHOUT_EFFECT = {
     "serial": ("num_workers",),
     "process": ("num_workers",),
     "vector": ("num_workers",),
-    "compiled": ("num_workers", "action_lag"),
+    "envpool": ("wrappers",),
+    "mujoco": ("wrappers",),
+    "compiled": ("num_workers", "action_lag", "wrappers"),
 }
 """Fields that backends have no use for; `auto` may choose one that has."""
 
@@ -61,6 +63,9 @@ class Environment:
     """Seconds that the construction of an environment may take."""
     kwargs: dict = dataclasses.field(default_factory=dict)
     """Arguments of the environment's constructor."""
+    wrappers: list = dataclasses.field(default_factory=list)
+    """Wrappers of each single environment, from the inside to the outside: `module:Class`,
+    or a mapping of arguments with this as `type`."""
     action_mask: bool = False
     """Move `info["action_mask"]` into the observation for networks."""
 
@@ -72,6 +77,13 @@ class Environment:
             )
         bounds.require(self)
         bounds.require_effect(self)
+        for declared in self.wrappers:
+            wrapper = config_.declaration(declared, "an entry of environment.wrappers")
+            if not isinstance(wrapper["type"], str) or ":" not in wrapper["type"]:
+                raise config_.ConfigError(
+                    "config key 'environment.wrappers' names wrappers by module:Class, "
+                    f"got {wrapper['type']!r}."
+                )
 
     def without_effect(self) -> dict[str, str]:
         """Map fields without effect to the reason, see `bounds.require_effect`."""

@@ -96,13 +96,14 @@ def choose(environment: config.Environment) -> str:
 
     That is `vector` for Atari, which ALE vectorizes itself, `compiled` for functional
     environments, `mujoco` for robots and for Gymnasium's tasks of MuJoCo, else
-    `workers`. EnvPool and functional equals of Gymnasium's
+    `workers`, and for single environments with wrappers, too. EnvPool and functional equals of Gymnasium's
     environments are faster but not the same code, so they need an explicit choice.
     """
     id = environment.id
     if environment.backend != "auto":
         return environment.backend
-    if isinstance(id, str) and singles.registry_name(id).startswith("ALE/"):
+    atari = isinstance(id, str) and singles.registry_name(id).startswith("ALE/")
+    if atari and not environment.wrappers:
         return "vector"
     if _is_functional(id):
         return "compiled"
@@ -163,6 +164,11 @@ def functional(environment: config.Environment) -> Any:
     from agents.environments import functional as package
 
     _refuse_mask("compiled", environment)
+    if environment.wrappers:  # By backend auto.
+        raise config.BackendError(
+            "Functional environments have no single ones that environment.wrappers could "
+            "wrap; leave the wrappers out."
+        )
     id, kwargs = environment.id, environment.kwargs
     if isinstance(id, str) and id in package.GYMNASIUM:
         return getattr(package, package.GYMNASIUM[id])(**kwargs)
@@ -249,7 +255,13 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
         function = gymnasium.registry[name]
     if robot.is_robot(function):
         raise config.BackendError(f"{id!r} is a robot; use backend mujoco or workers.")
-    make = vectorization.VectorConstructor(function, environment.kwargs)
+    wrappings = singles.wrappings(environment)
+    if wrappings and callable(function):
+        raise config.BackendError(
+            f"{id!r} makes all environments at once, so environment.wrappers have no "
+            "single one to wrap; use backend workers."
+        )
+    make = vectorization.VectorConstructor(function, environment.kwargs, wrappings)
     args = make, environment.num_agents, environment.max_length
     args = *args, environment.timeout, environment.start_timeout
     try:

@@ -14,6 +14,7 @@ import gymnasium
 from agents.environments import config
 from agents.environments.mujoco import messages
 from agents.environments.mujoco import robot as robot_
+from agents.tools import config as config_
 from agents.tools import errors, wrappers
 
 # Packages that register their environments only when imported.
@@ -50,10 +51,12 @@ class Constructor:
 
     def __call__(self) -> gymnasium.Env:
         env = self._make()
+        for wrapping in wrappings(self.environment):
+            env = wrapping(env)
         return wrappers.ActionMask(env) if self.environment.action_mask else env
 
     def _make(self) -> gymnasium.Env:
-        """Create the environment without mask."""
+        """Create the environment without wrappers and mask."""
         id, limit = self.environment.id, self.environment.max_length
         function = id if callable(id) else attribute(id)
         if function is None:
@@ -66,6 +69,30 @@ class Constructor:
         if not isinstance(env, gymnasium.Env):
             env = wrappers.OldGym(env)
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapping:
+    """Picklable function that puts a declared wrapper around an environment."""
+
+    path: str
+    arguments: dict[str, Any]
+
+    def __call__(self, env: gymnasium.Env) -> gymnasium.Env:
+        what = f"environment wrapper {self.path!r}"
+        cls = functools.partial(config_.find(self.path), env)
+        wrapped = config_.call(cls, self.arguments, what)
+        if not isinstance(wrapped, gymnasium.Env):
+            raise config_.ConfigError(
+                f"{what} must make a gymnasium.Env, got {type(wrapped).__name__}."
+            )
+        return wrapped
+
+
+def wrappings(environment: config.Environment) -> list[Wrapping]:
+    """Return functions that put the wrappers of a config around an environment."""
+    declared = [config_.declaration(x) for x in environment.wrappers]
+    return [Wrapping(arguments.pop("type"), arguments) for arguments in declared]
 
 
 def function(id: str | Callable[..., Any]) -> Callable[..., Any] | None:

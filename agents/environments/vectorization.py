@@ -1,7 +1,7 @@
 """Vector environments of registered ids and functions."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -26,14 +26,19 @@ class VectorConstructor:
     Attributes:
       id: Specification in the registry, or a function.
       kwargs: Arguments of the environment, or of the function.
+      wrappers: Functions that wrap each single environment; then Gymnasium vectorizes.
     """
 
     id: registration.EnvSpec | Callable[..., Any]
     kwargs: dict[str, Any]
+    wrappers: Sequence[Callable] = ()
 
     def __call__(self, num_envs: int) -> VectorEnv:
         if callable(self.id):
             return self.id(num_envs=num_envs, **self.kwargs)
+        if self.wrappers:
+            options = {MODE: "sync", **self.kwargs, "wrappers": self.wrappers}
+            return gymnasium.make_vec(self.id, num_envs=num_envs, **options)
         env = gymnasium.make_vec(self.id, num_envs=num_envs, **self.kwargs)
         if not self._has_choice or num_envs == 1 or obeys_mask(env):
             return env
@@ -55,6 +60,8 @@ class VectorConstructor:
     @property
     def _has_choice(self) -> bool:
         """Return whether there are code of its own and single environments."""
+        if self.wrappers:
+            return False
         entries = self.id.vector_entry_point, self.id.entry_point
         return all(entries) and MODE not in {**self.id.kwargs, **self.kwargs}
 

@@ -1,7 +1,6 @@
 """Gymnasium spaces as structures of arrays.
 
-A space is a structure (dict, tuple or a single leaf) of arrays. Dicts are ordered
-by their sorted keys, as `tf.nest` does, so leaves line up on both sides.
+A space is a structure of arrays. Its dicts are in the order of `tf.nest`, by keys.
 """
 
 import dataclasses
@@ -33,8 +32,8 @@ class Spec:
         return np.zeros((*leading, *self.shape), self.dtype)
 
 
-def spec(space: spaces.Space) -> Any:
-    """Return the structure of `Spec` for a space.
+def spec(space: spaces.Space, path: str = "") -> Any:
+    """Return the structure of `Spec` for a space, which is part `path` of another one.
 
     Floating point boxes become float32; integer and boolean boxes keep their dtype;
     Discrete and MultiDiscrete are int64; MultiBinary is int8.
@@ -50,12 +49,13 @@ def spec(space: spaces.Space) -> Any:
     if isinstance(space, spaces.MultiBinary):
         return Spec(space.shape, np.dtype(np.int8))
     if isinstance(space, spaces.Dict):
-        return {key: spec(space.spaces[key]) for key in sorted(space.spaces)}
+        return {key: spec(space[key], f"{path}/{key}") for key in sorted(space.spaces)}
     if isinstance(space, spaces.Tuple):
-        return tuple(spec(child) for child in space.spaces)
+        return tuple(spec(child, f"{path}/{i}") for i, child in enumerate(space.spaces))
     raise UnsupportedSpaceError(
-        f"Space {space} is not supported; use Box, Discrete, MultiDiscrete, "
-        "MultiBinary, or a Dict or Tuple of these."
+        f"Space {space}{path and f' of part {path[1:]!r}'} is not supported; use Box, "
+        "Discrete, MultiDiscrete, MultiBinary, a Dict or Tuple of these, or one of "
+        "environment.wrappers to leave it out, as gymnasium.wrappers:FilterObservation."
     )
 
 

@@ -1,16 +1,18 @@
 """Environments by their descriptions: which backend, what is found, what is refused."""
 
 import dataclasses
+import pathlib
 import sys
 
 import gymnasium
+import numpy as np
 import pytest
 
 from agents.environments import Environment, config, make, singles
 from agents.environments.mujoco import creation, task
 from agents.testing import mocks
+from agents.tools import bounds, spaces
 from agents.tools import config as config_
-from agents.tools import spaces
 
 
 def test_backends_say_what_they_cannot_run():
@@ -166,3 +168,101 @@ def test_other_unknown_ids_may_be_those_of_a_package():
     with pytest.raises(singles.EnvironmentNotFound, match="write package:Id"):
         make.describe(Environment("zzz/Qqqqqq-v0"))
     assert make.choose(Environment("ale_py:ALE/Pong-v5")) == "vector"
+
+
+class Raised(gymnasium.ObservationWrapper):
+    """Wrapper that multiplies observations and then adds to them."""
+
+    def __init__(self, env, plus=0.0, times=1.0):
+        super().__init__(env)
+        if not times:
+            raise KeyError("nothing is left")
+        self._plus, self._times = plus, times
+
+    def observation(self, observation):
+        return observation * np.float32(self._times) + np.float32(self._plus)
+
+
+def unwrapped(env):
+    return 5
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    """Let this module be imported by its name, in other processes, too."""
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parent)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process", "workers", "vector"])
+@pytest.mark.usefixtures("importable")
+def test_wrappers_apply_in_order(backend):
+    path = "test_make:Raised"
+    wrappers = [path, {"type": path, "plus": 1.0}, {"type": path, "times": 2.0}]
+    plain = Environment(mocks.MockEnvironment, "serial", 2)
+    if backend == "vector":
+        plain = Environment("CartPole-v1", "vector", 2)
+        plain = dataclasses.replace(plain, kwargs={"vectorization_mode": "sync"})
+    wrapped = dataclasses.replace(plain, backend=backend, wrappers=wrappers)
+    make.describe(wrapped)
+    batches = [make.batch(x) for x in (plain, wrapped)]
+    first, second = (x.reset(seeds=[3, 4]) for x in batches)
+    np.testing.assert_allclose(second, 2 * (first + 1), rtol=1e-6)
+    for batch in batches:
+        batch.close()
+
+
+def test_wrappers_need_single_environments():
+    wrappers = ["gymnasium.wrappers:ClipReward"]
+    assert make.choose(Environment("Ant-v5", wrappers=wrappers)) == "workers"
+    assert make.choose(Environment("ALE/Pong-v5", wrappers=wrappers)) == "workers"
+    for backend in ("envpool", "mujoco", "compiled"):
+        with pytest.raises(bounds.OutOfBounds, match=f"with backend {backend}"):
+            Environment("Pendulum-v1", backend, wrappers=wrappers)
+    catch = Environment("agents.environments.functional:Catch", wrappers=wrappers)
+    with pytest.raises(config.BackendError, match="leave the wrappers out"):
+        make.describe(catch)
+    with pytest.raises(config.BackendError, match="at once.*backend workers"):
+        make.batch(Environment(_single, "vector", 2, wrappers=wrappers))
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        ("nothing_here:Mine", "cannot import 'nothing_here:Mine': No module named"),
+        ("gymnasium.wrappers:Mine", "cannot import 'gymnasium.wrappers:Mine': module"),
+        (
+            {"type": "test_make:Raised", "times": 0},
+            "'test_make:Raised'.*nothing is left",
+        ),
+        ({"type": "test_make:Raised", "time": 0}, "'time' .*did you mean 'times'"),
+        ("test_make:unwrapped", "wrapper 'test_make:unwrapped' must make .* got int"),
+    ],
+)
+@pytest.mark.usefixtures("importable")
+def test_wrappers_that_fail_are_named(wrapper, message):
+    with pytest.raises(config_.ConfigError, match=message):
+        make.describe(Environment("CartPole-v1", wrappers=[wrapper]))
+
+
+@pytest.mark.parametrize("wrapper", [5, "Clip", {"type": 5}, {"plus": 1}])
+def test_wrappers_are_declared_by_their_path(wrapper):
+    with pytest.raises(config_.ConfigError, match=r"environment\.wrappers"):
+        Environment("CartPole-v1", wrappers=[wrapper])
+
+
+def test_text_is_named_and_left_out_by_a_wrapper():
+    class Speaking(gymnasium.Wrapper):
+        def __init__(self):
+            super().__init__(gymnasium.make("CartPole-v1"))
+            seen = {
+                "mission": gymnasium.spaces.Text(9),
+                "x": self.env.observation_space,
+            }
+            self.observation_space = gymnasium.spaces.Dict(seen)
+
+    found = make.describe(Environment(Speaking)).observation_space
+    with pytest.raises(spaces.UnsupportedSpaceError, match="part 'mission' .*wrappers"):
+        spaces.spec(found)
+    keep = {"type": "gymnasium.wrappers:FilterObservation", "filter_keys": ["x"]}
+    found = make.describe(Environment(Speaking, wrappers=[keep])).observation_space
+    assert spaces.spec(found).keys() == {"x"}

@@ -8,6 +8,8 @@ from agents.environments.mujoco import backend, robot, task
 
 def covers(environment: config.Environment) -> bool:
     """Return whether this backend runs exactly what is described."""
+    if environment.wrappers:  # Of single environments.
+        return False
     if robot.is_robot(singles.function(environment.id)):
         return True
     known = task.covers(environment.id, environment.kwargs)
