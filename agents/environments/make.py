@@ -95,8 +95,8 @@ def choose(environment: config.Environment) -> str:
     """Choose the backend; `auto` is the fastest one for exactly this environment.
 
     That is `vector` for Atari, which ALE vectorizes itself, `compiled` for functional
-    environments, `mujoco` for robots and for Gymnasium's tasks of MuJoCo, else
-    `workers`, and for single environments with wrappers, too. EnvPool and functional equals of Gymnasium's
+    environments, `mujoco` for robots and for Gymnasium's tasks of MuJoCo, and `workers`
+    for others and where there are wrappers. EnvPool and functional equals of Gymnasium's
     environments are faster but not the same code, so they need an explicit choice.
     """
     id = environment.id
