@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 from replay_agents import ONLINE, TABLE, TARGET, Chain, Identity, make, table
-from simulated import Endless, batch
+from simulated import Endless, batch, eagerly
 
 from agents import tools
 from agents.algorithms import apex
@@ -151,7 +151,7 @@ def test_score_of_the_greedy_end_of_the_ladder(options, expected):
     """Raw returns of whole episodes of the last quarter."""
     envs = batch(*(Pays(amount) for amount in range(1, 9)))
     agent = make("apex", envs, reward_clip=0.5, replay_ratio=0.0, **options)
-    tools.simulate(envs, agent, 5)
+    eagerly(envs, agent, 5)
     assert agent.metrics.result() == {}
-    tools.simulate(envs, agent, 20, reset=True)
+    eagerly(envs, agent, 20, reset=True)
     assert agent.metrics.result().get("greedy_score") == expected

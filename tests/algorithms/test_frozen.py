@@ -60,7 +60,7 @@ def test_evaluation_changes_nothing_persistent(kind):
     seen = tf.constant([[0.5, -0.5]])
     state = learner.initial_state(1)
     with simulated.without_graphs():
-        tools.simulate(envs, learner, 28)  # Ends within episodes.
+        tools.simulate(envs, learner, 20)  # Ends within episodes.
         before, metrics = algorithms._values(learner), learner.metrics.result()
         assert int(learner.updates) > 0
         tools.simulate(envs, learner, 5, training=False)

@@ -7,7 +7,7 @@ import simulated
 import tensorflow as tf
 
 from agents import agent as agent_
-from agents import preprocessing, tools
+from agents import preprocessing
 from agents.algorithms import dqn, ppo, sac
 from agents.experiments import config as experiment
 from agents.experiments import runs
@@ -17,6 +17,7 @@ SEQUENCE = [{"type": "sequence", "length": 3}]
 GRU = [8, {"type": "gru", "units": 4}]
 UNROLLS = {"memory": "unrolls", "unroll_length": 8, "chunk_length": 4, "epochs": 2}
 REPLAY = {"capacity": 100, "start_size": 16, "batch_size": 8, "jit": False}
+REPLAY |= {"replay_ratio": 0.25}
 KINDS = {
     "ppo": (ppo, ppo.PPO, {**UNROLLS, "jit": False, "network": GRU}),
     "dqn": (dqn, dqn.DQN, {**REPLAY, "n_step": 2, "network": [8]}),
@@ -43,8 +44,7 @@ def test_a_sequence_is_a_history_of_frames(kind):
     for history in (False, True):
         envs = simulated.batch(*(env(kind, history) for _ in range(2)))
         agent = make(kind, [] if history else SEQUENCE, envs)
-        simulate = simulated.eagerly if kind == "ppo" else tools.simulate
-        simulate(envs, agent, 24)
+        simulated.eagerly(envs, agent, 16)
         actions = agent.perform(tf.range(2), tf.constant([*envs.begin()][0]), False)
         results.append(
             [agent.acting(), agent.memory.persistent, agent.metrics, actions]
@@ -60,10 +60,10 @@ def test_statistics_change_in_training_only_and_are_saved():
     envs = simulated.batch(env("dqn"), env("dqn"))
     agent = make("dqn", ["normalize"], envs)
     initial = simulated.numbers(agent.preprocessing.variables)
-    tools.simulate(envs, agent, 10, training=False)
+    simulated.eagerly(envs, agent, 10, training=False)
     before = simulated.numbers(agent.preprocessing.variables)
     assert simulated.same(initial, before)
-    tools.simulate(envs, agent, 10)
+    simulated.eagerly(envs, agent, 10)
     after = simulated.numbers(agent.preprocessing.variables)
     assert not simulated.same(before, after)
     assert [x for x in after if x.shape == ()] == [20]

@@ -11,17 +11,18 @@ from replay_agents import (
     outputs,
     steps_of_one_number,
 )
-from simulated import batch, numbers, same
+from simulated import batch, eagerly, numbers, same
 
 from agents import tools
 
 
 def test_actor_update_leaves_critics_untouched():
     envs = batch(Identity(gs.Box(-2, 1, (1,))))
-    agent = make("sac", envs, critic_optimizer={"type": "sgd", "learning_rate": 0.0})
+    still = {"type": "sgd", "learning_rate": 0.0}
+    agent = make("sac", envs, critic_optimizer=still, start_size=8)
     before = numbers(agent.critics.trainable_variables)
     policy = numbers(agent.policy.trainable_variables)
-    tools.simulate(envs, agent, 40)
+    eagerly(envs, agent, 16)
     assert same(numbers(agent.critics.trainable_variables), before)
     assert not same(numbers(agent.policy.trainable_variables), policy)
 
@@ -82,10 +83,10 @@ def test_targets_of_sac_are_pessimistic_for_boxes():
 
 def test_target_critics_follow():
     envs = batch(Identity(gs.Box(-2, 1, (1,))))
-    agent = make("sac", envs, tau=0.1, replay_ratio=1.0)
+    agent = make("sac", envs, tau=0.1, replay_ratio=1.0, start_size=8)
     old = numbers(agent.target_critics.trainable_variables)
     while agent.updates.numpy() < 1:
-        tools.simulate(envs, agent, 1)
+        eagerly(envs, agent, 1)
     new = numbers(agent.critics.trainable_variables)
     after = numbers(agent.target_critics.trainable_variables)
     for x, y, z in zip(old, new, after, strict=True):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import simulated
 
-from agents import tools
 from agents.experiments import config as experiment
 from agents.tools import schedules, sections
 
 UNROLLS = {"memory": "unrolls", "unroll_length": 8, "jit": False}
 REPLAY = {"capacity": 64, "start_size": 8, "batch_size": 8, "jit": False}
+REPLAY |= {"replay_ratio": 0.25}
 KINDS = {
     "ppo": {**UNROLLS, "epochs": 2, "minibatch_size": 8},
     "clip": {"type": "ppo", "objective": "clip", **UNROLLS, "epochs": 2},
@@ -30,7 +30,7 @@ NUMBERS = {
 """For what is none by default."""
 
 
-def weights(kind, values, steps=16):
+def weights(kind, values, steps=8):
     """What has been learned with some settings."""
     continuous = kind in ("sac", "td3")
     envs = simulated.batch(*(simulated.Endless(True, not continuous) for _ in range(2)))
@@ -39,9 +39,8 @@ def weights(kind, values, steps=16):
     settings = sections.build(experiment.algorithm_config(values["type"]), values)
     agent = cls(envs.observation_space, envs.action_space, 2, 8, settings)
     result = [simulated.numbers(agent.acting())]
-    simulate = tools.simulate if "capacity" in values else simulated.eagerly
     for _ in range(2):
-        simulate(envs, agent, steps)
+        simulated.eagerly(envs, agent, steps)
         result.append(simulated.numbers(agent.acting()))
     return result
 
@@ -79,7 +78,7 @@ def test_updates_are_counted():
     stop = {"type": "piecewise", "values": [1e-2, 0], "boundaries": [1]}
     stop["unit"] = "updates"
     values = {"learning_rate": stop, "value_learning_rate": None}
-    policies = [x[:4] for x in weights("ppo", values, steps=8)]
+    policies = [x[:4] for x in weights("ppo", values)]
     assert not simulated.same(policies[0], policies[1])
     assert simulated.same(policies[1], policies[2])
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
+from simulated import eagerly
 
 from agents import networks, tools
 from agents.algorithms import impala, ppo
@@ -72,7 +73,7 @@ def batch(backend, *spaces):
     return make.batch(Environment(made, backend, 4, workers, kwargs=kwargs))
 
 
-def train(backend, observation_space, action_space, name="ppo"):
+def train(backend, observation_space, action_space, name="ppo", run=tools.simulate):
     """Two updates; returns the algorithm."""
     envs = tools.InGraphBatchEnv(batch(backend, observation_space, action_space))
     network = networks.NetworkConfig(convolutions=((4, 4, 4),), layers=(8,))
@@ -83,8 +84,8 @@ def train(backend, observation_space, action_space, name="ppo"):
         cls, config = impala.IMPALA, impala.Config(queue_size=1, **options)
     agent = cls(observation_space, action_space, 4, 3, config)
     try:
-        tools.simulate(envs, agent, 8 if name == "ppo" else 12)
-        result = tools.simulate(envs, agent, 3, training=False, reset=True)
+        run(envs, agent, 8 if name == "ppo" else 12)
+        result = run(envs, agent, 3, training=False, reset=True)
     finally:
         envs.close()
     assert result["length"].numpy()[2].tolist() == [3] * 4
@@ -123,7 +124,7 @@ def test_every_space_is_observed_and_acted_in_by_impala(name):
 
 
 def test_impala_learns_from_images_in_its_queue():
-    agent = train("vector", IMAGES, SPACES["discrete"], "impala")
+    agent = train("vector", IMAGES, SPACES["discrete"], "impala", eagerly)
     data, _ = agent.memory.oldest()
     for key in ("observation", "next_observation"):
         assert data[key]["camera"].dtype == tf.uint8
@@ -135,7 +136,7 @@ def test_impala_learns_from_images_in_its_queue():
     ["vector", *(pytest.param(x, marks=pytest.mark.slow) for x in BACKENDS[:-1])],
 )
 def test_images_stay_bytes_until_the_network(backend):
-    agent = train(backend, IMAGES, SPACES["discrete"])
+    agent = train(backend, IMAGES, SPACES["discrete"], run=eagerly)
     data, _ = agent.memory.data()
     assert data["observation"]["camera"].dtype == tf.uint8
     assert data["observation"]["frames"].dtype == tf.uint8

@@ -5,9 +5,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 from replay_agents import Identity, continuous, make, outputs, steps_of_one_number
-from simulated import batch, numbers, same
-
-from agents import tools
+from simulated import batch, eagerly, numbers, same
 
 
 @pytest.mark.parametrize(("twin", "value"), [(True, 2.0), (False, 3.0)])
@@ -82,13 +80,13 @@ def test_targets_of_td3_follow_with_the_policy():
 
 def test_policy_of_td3_is_delayed():
     envs = batch(Identity(gs.Box(-2, 1, (1,))))
-    agent = make("td3", envs, policy_delay=3, replay_ratio=1.0)
+    agent = make("td3", envs, policy_delay=3, replay_ratio=1.0, start_size=8)
     policy = numbers(agent.policy.trainable_variables)
     critics = numbers(agent.critics.trainable_variables)
     while agent.updates.numpy() < 2:
-        tools.simulate(envs, agent, 1)
+        eagerly(envs, agent, 1)
     assert same(numbers(agent.policy.trainable_variables), policy)
     assert not same(numbers(agent.critics.trainable_variables), critics)
-    tools.simulate(envs, agent, 1)
+    eagerly(envs, agent, 1)
     assert agent.updates.numpy() == 3
     assert not same(numbers(agent.policy.trainable_variables), policy)
