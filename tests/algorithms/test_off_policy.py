@@ -389,8 +389,10 @@ def test_value_of_an_endless_reward(name):
     assert found[1] < 8
 
 
-@pytest.mark.slow  # Quick tests of calls compile dqn, those of apex its program.
-@pytest.mark.parametrize("name", ["apex", "sac", "dqn"])
+@pytest.mark.parametrize(
+    "name",
+    ["apex", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sac", "dqn"))],
+)
 def test_everything_compiles_to_one_program(name):
     discrete = name in DISCRETE
     env = functional.CartPole() if discrete else functional.Pendulum()
