@@ -36,14 +36,15 @@ def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
     old = runs.read_config(logdir)
     anywhere = dataclasses.replace(config, devices=experiment.Devices())
     past, present = sections.to_dict(old), sections.to_dict(anywhere)
+    changes = config_files.differences(past, present)
     steps = max(past["train"]["steps"], present["train"]["steps"])
     past["train"] |= {"steps": steps, "stop_at": config.train.stop_at}
-    if changes := config_files.differences(past, present):
+    if past != present:
         raise runs.RunError(
             f"{logdir} was started with another config: {'; '.join(changes)}; "
             "use another --timestamp, or change its config.yaml."
         )
-    if past != sections.to_dict(old):
+    if changes:
         config_files.dump(sections.to_dict(config), path)
 
 
