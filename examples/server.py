@@ -133,14 +133,10 @@ def main():
         spaces = OBSERVATIONS, ACTIONS
         agent = agents.Agent.create(args.config, *spaces, args.num_agents)
     server = Server(args.port, agent)
-    try:
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, signal.default_int_handler)
-        print(f"Serving on 127.0.0.1:{server.server_port}", flush=True)
-        server.serve_forever()
-    except KeyboardInterrupt:
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, signal.SIG_IGN)
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: threading.Thread(target=server.shutdown).start())
+    print(f"Serving on 127.0.0.1:{server.server_port}", flush=True)
+    server.serve_forever()
     server.lock.acquire()  # Forever, so that nobody acts any more.
     agent.reset()
     agent.save(args.directory)

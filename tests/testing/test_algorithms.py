@@ -23,6 +23,15 @@ REPLAY = {
     **{"network": NETWORK, "jit": False, "capacity": 200, "batch_size": 4},
     **{"start_size": 20, "replay_ratio": 0.1},
 }
+# Ten iterations, the default, nearly solve for the few items here: their last residual
+# is that of rounding errors, and other processors round otherwise.
+TRUST_REGION = {
+    **{"type": "line_search", "max_iterations": 10, "accept_ratio": 0.1},
+    "optimizer": {
+        **{"type": "natural_gradient", "cg_max_iterations": 5},
+        "subsampling_fraction": 0.2,
+    },
+}
 CONFIGS = {
     "a2c": UNROLLS | {"memory": "unrolls"},
     "apex": REPLAY,
@@ -31,11 +40,9 @@ CONFIGS = {
     "ppo": UNROLLS | {"memory": "unrolls", "epochs": 2},
     "sac": REPLAY,
     "td3": REPLAY,
-    "trpo": UNROLLS | {"memory": "unrolls"},
+    "trpo": UNROLLS | {"memory": "unrolls", "optimizer": TRUST_REGION},
     "vpg": {"network": NETWORK, "memory": "episodes", "update_every": 8},
 }
-# Conjugate gradients make much of rounding errors.
-TOLERANCE = {"trpo": 1e-3}
 PAIRS = dict.fromkeys(CONFIGS, algorithms.SPACES[0])
 PAIRS |= dict.fromkeys(("dqn", "apex"), algorithms.SPACES[1])
 
@@ -50,8 +57,7 @@ OTHER_NOISE = pytest.mark.xfail(
 def check(name, *pair, changes=(), cls=None):
     config = experiment.algorithm_config(name)(**CONFIGS[name] | dict(changes))
     cls = cls or experiment.algorithm_class(name)
-    tolerance = TOLERANCE.get(name, 1e-5)
-    testing.check_algorithm(cls, config, *pair, tolerance=tolerance)
+    testing.check_algorithm(cls, config, *pair)
 
 
 @pytest.mark.parametrize("name", experiment.ALGORITHMS)
