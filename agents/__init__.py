@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from agents import lazy, quiet
+from agents import lazy, namesakes, quiet
 
 if TYPE_CHECKING:
     from agents.agent import Agent as Agent
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 quiet.silence()
+namesakes.warn(__path__[0])
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,

@@ -464,7 +464,7 @@ def compiles(fault: Fault) -> bool:
 
 
 def run(backend: str, fault: Fault) -> tuple[str, str | None]:
-    """What a cell shows, and what is wrong with it, if anything is."""
+    """Return the result of a cell, and the mistake in it, if there is one."""
     importlib.import_module("tensorflow")  # Which takes long, the first time.
     os.environ[MARK] = mark = uuid.uuid4().hex
     memory, notes, start = set(os.listdir("/dev/shm")), [], time.monotonic()
@@ -514,13 +514,13 @@ def attempt(backend: str, fault: Fault) -> BaseException | None:
 
 
 EXPECTED = errors.Mistake, errors.Failure
-"""What commands print as one line."""
+"""Errors that commands print as one line."""
 
 
 def judge(
     backend: str, fault: Fault, error: BaseException | None, notes: list[str]
 ) -> tuple[str, str | None]:
-    """What a cell shows, and what is wrong with the error and the warnings."""
+    """Return the result of a cell, and the mistake in its error or warnings, if any."""
     says = fault.says
     if (backend, fault.name) == ("async", "all hang"):
         says = HANGS  # It makes one more environment and closes that at the start.

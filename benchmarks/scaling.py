@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def columns(workers: int) -> list[str]:
-    """What is measured with so many workers."""
+    """Return the names of the measurements with this number of workers."""
     return [
         f"{workers} {name}" for name in ("processes", "workers", "workers, learning")
     ]
@@ -173,7 +173,7 @@ def on_ray(workers: int, seconds: float, learning: bool) -> float:
 
 
 def pieces() -> dict[str, float]:
-    """What each part can do alone on one processor, and how much it sends."""
+    """Measure the rate of each part alone on one processor, and how much it sends."""
     import tensorflow as tf
 
     from agents.distributed import shards

@@ -78,7 +78,7 @@ def imports(source, module, is_package):
 
 
 def violations(source, module, is_package=False):
-    """What is wrong with the name and the imports of a module."""
+    """List the mistakes in the name and the imports of a module."""
     names = module.split(".")
     if VAGUE_NAMES & set(names):
         return [f"{module} has a name that says nothing"]
@@ -104,7 +104,7 @@ def violations(source, module, is_package=False):
 
 
 def endings(source):
-    """What ends the process or parses a command line in the source of a module."""
+    """List the places that end the process or parse a command line in the source of a module."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -296,7 +296,7 @@ BUDGETS = {
     "apex": (25, 3_950),
     "dqn": (24, 3_800),
     "impala": (26, 3_500),
-    "ppo": (24, 3_500),
+    "ppo": (24, 3_520),
     "sac": (25, 3_600),
     "td3": (24, 3_700),
     "trpo": (24, 3_400),

@@ -17,7 +17,7 @@ RESOURCES = (
 
 
 def errors_of(program, **environment):
-    """What a program writes to its error stream."""
+    """Return the exit code and the error stream of a program."""
     inherited = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -8,6 +8,7 @@ import gymnasium
 import tensorflow as tf
 
 from agents import networks, optimizers, preprocessing
+from agents.networks import modes
 from agents.networks.config import NetworkConfig
 from agents.tools import algorithm, arrays, bounds, placement, rows, schedules, spaces
 
@@ -48,9 +49,9 @@ class Config:
     """Number of consecutive updates that may fail because a value is not finite. Failed
     updates are undone and counted; one more stops the run."""
     jit: bool | None = None
-    """Compile the update by XLA; none compiles it for unrolls only. Compiled
-    whole episodes include their padding, so it pays if all have the same length.
-    Compiled environments compile the update in any case."""
+    """Compile the update by XLA; none does so for unrolls without convolutions, which
+    XLA computes slowly on CPUs. Compiled whole episodes include their padding, so it
+    pays if all have the same length. Compiled environments do so in any case."""
     network: NetworkConfig = NetworkConfig()
 
     def __post_init__(self) -> None:
@@ -123,16 +124,19 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         seed: int = 0,
     ) -> None:
         """Create variables for `num_agents` rows with episodes up to `max_length`."""
+        with placement.networks():
+            network = networks.PolicyValueNetwork(
+                observation_space, action_space, config.network, seed
+            )
+        if config.jit is None and modes.convolutional(network):
+            config = dataclasses.replace(config, jit=False)
         self.config = config
         optimizer, self._separate = config.create_optimizer()
         guard = {"type": "guarded", "max_failures": config.max_failures}
         self.optimizer = optimizers.create({**guard, "optimizer": optimizer})
         names = *self.METRICS, *self.optimizer.metric_names, "kl", "explained_variance"
         super().__init__(names)
-        with placement.networks():
-            self.network = networks.PolicyValueNetwork(
-                observation_space, action_space, config.network, seed
-            )
+        self.network = network
         self.generator = tf.random.Generator.from_seed(seed, alg="philox")
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)

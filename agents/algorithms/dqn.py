@@ -111,6 +111,9 @@ class DQN(off_policy.OffPolicy):
                 for _ in range(2)
             )
         self._sizes, self._space = self.network.sizes, action_space
+        if config.jit is None:
+            jit = not modes.convolutional(self.network)
+            config = dataclasses.replace(config, jit=jit)
         super().__init__(
             observation_space,
             num_agents,

@@ -47,8 +47,8 @@ class Config:
     learning_rate: bounds.NotNegative | None = None
     """Learning rate of all optimizers, except for those that declare their own; none
     for the default of each."""
-    jit: bool = True
-    """Compile updates by XLA, which pays for small networks and batches."""
+    jit: bool | None = None
+    """Compile updates by XLA; none does so for networks without convolutions."""
     threads: str = "one"
     """CPU threads of an update: `one`; several `within` large operations such as
     convolutions; or several operations `beside` one another, as for two networks."""
@@ -175,12 +175,9 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         self._chosen = tf.Variable(
             tf.zeros([num_agents, *action.shape], action.dtype), trainable=False
         )
-        self._run_updates = placement.function(
-            self._update_repeatedly, config.jit, memory=True
-        )
-        self._run_update_on = placement.function(
-            self._update_on, config.jit, memory=False
-        )
+        jit = bool(config.jit)
+        self._run_updates = placement.function(self._update_repeatedly, jit, True)
+        self._run_update_on = placement.function(self._update_on, jit, False)
 
     def best(self, observation: Any) -> tf.Tensor:
         """Return the best actions `[K, ...]`, in the form that the memory stores.

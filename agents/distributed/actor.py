@@ -3,15 +3,35 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import ray
 import tensorflow as tf
 
+from agents.environments import config as environment_config
 from agents.environments import make
 from agents.memories import transfer
 from agents.tools import simulation
+
+
+class RunConfig(Protocol):
+    """Config of a run, as far as actors and shards use it; a frozen dataclass.
+
+    Attributes:
+      environment: Which environment, how many, where and with what.
+      algorithm: Dataclass of the algorithm.
+      seed: Seed of the run.
+    """
+
+    environment: environment_config.Environment
+    algorithm: Any
+    seed: int
+
+    def create_algorithm(
+        self, description: make.Description, num_agents: int | None = None
+    ) -> Any:
+        """Create the algorithm with fresh variables, by default for all agents."""
 
 
 class Chunk(NamedTuple):
@@ -49,7 +69,7 @@ class Actor:
 
     def __init__(
         self,
-        config: Any,
+        config: RunConfig,
         description: make.Description,
         first: int,
         rows: int,

@@ -44,7 +44,7 @@ def require_ray() -> None:
             raise
         raise DistributedError(
             "the executor ray needs Ray, which is not installed; "
-            "pip install 'agents[ray]'."
+            "pip install 'agents-in-graph[ray]'."
         ) from None
 
 

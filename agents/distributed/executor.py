@@ -49,7 +49,7 @@ class RayLoop(loop.Loop):
 
     def __init__(
         self,
-        config: Any,
+        config: actor.RunConfig,
         description: make.Description,
         sizes: list[int],
         batch_env: Any,
@@ -89,7 +89,7 @@ class RayLoop(loop.Loop):
             self._stack = stack.pop_all()
 
     def _divide(
-        self, config: Any, description: make.Description, sizes: list[int]
+        self, config: actor.RunConfig, description: make.Description, sizes: list[int]
     ) -> shards.Shards:
         """Create shards, and restore them from the newest checkpoint."""
         if self._topology is not phases.Replaying:
@@ -138,7 +138,7 @@ class RayExecutor:
 
     def __init__(
         self,
-        config: Any,
+        config: actor.RunConfig,
         num_workers: int | None = None,
         address: str | None = None,
         options: phases.Options | None = None,

@@ -25,7 +25,11 @@ class Shard:
     """Process with the replay memory of some rows."""
 
     def __init__(
-        self, config: Any, description: make.Description, rows: int, seed: int
+        self,
+        config: actor.RunConfig,
+        description: make.Description,
+        rows: int,
+        seed: int,
     ) -> None:
         """Store the arguments of an algorithm, which is created for its memory."""
         capacity = -(-config.algorithm.capacity * rows // config.environment.num_agents)
@@ -98,7 +102,7 @@ class Shards:
 
     def __init__(
         self,
-        config: Any,
+        config: actor.RunConfig,
         description: make.Description,
         sizes: list[int],
         count: int,

@@ -41,7 +41,7 @@ class RayWorkers:
 
     def __init__(
         self,
-        config: Any,
+        config: actor.RunConfig,
         description: make.Description,
         sizes: list[int],
         steps: int,

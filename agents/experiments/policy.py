@@ -141,7 +141,7 @@ class ExportablePolicy:
             import tf2onnx
         except ImportError as error:
             raise runs.RunError(
-                "format onnx needs tf2onnx; install it by pip install 'agents[onnx]'."
+                "format onnx needs tf2onnx; install it by pip install 'agents-in-graph[onnx]'."
             ) from error
         logging.getLogger("tf2onnx").setLevel("CRITICAL")  # Errors are raised.
         path = directory / "policy.onnx"

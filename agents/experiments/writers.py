@@ -91,7 +91,7 @@ class WeightsAndBiases:
             import wandb
         except ImportError as error:
             raise config.ConfigError(
-                "train.wandb needs the extra: pip install 'agents[wandb]'."
+                "train.wandb needs the extra: pip install 'agents-in-graph[wandb]'."
             ) from error
         name = pathlib.Path(logdir).name
         self._run = wandb.init(project=project, id=name, name=name, resume="allow")

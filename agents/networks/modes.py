@@ -29,6 +29,11 @@ _training: contextvars.ContextVar[bool] = contextvars.ContextVar(
 )
 
 
+def convolutional(network: keras.layers.Layer) -> bool:
+    """Return whether there are convolutions, which XLA computes slowly on CPUs."""
+    return any(len(x.shape) == 4 for x in network.trainable_variables)
+
+
 def learning(loss: Callable, network: keras.layers.Layer) -> Callable:
     """Wrap a loss to run in training mode and to add regularization penalties.
 

@@ -23,7 +23,7 @@ def require_optuna() -> None:
         if error.name != "optuna":
             raise
         raise runs.RunError(
-            "tune needs Optuna, which is not installed; pip install 'agents[tune]'."
+            "tune needs Optuna, which is not installed; pip install 'agents-in-graph[tune]'."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 

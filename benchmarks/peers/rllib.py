@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def config(args: argparse.Namespace) -> IMPALAConfig | PPOConfig:
-    """What to run."""
+    """Create the config of the run."""
     register_env("pong", pong)
     atari = args.env.startswith("ALE/")
     result = {"impala": IMPALAConfig, "ppo": PPOConfig}[args.algorithm]()

@@ -184,6 +184,22 @@ def test_reward_that_is_no_number_stops_training(normalize):
         step(0.0)
 
 
+@pytest.mark.parametrize(
+    ("jit", "shape", "expected"),
+    [
+        (None, (3,), True),
+        (None, (36, 36, 1), False),
+        (True, (36, 36, 1), True),
+        (False, (3,), False),
+    ],
+)
+def test_updates_with_convolutions_are_compiled_only_if_asked(jit, shape, expected):
+    space = gs.Box(0, 255, shape, np.uint8)
+    config = ppo.Config(memory="unrolls", unroll_length=2, jit=jit)
+    algorithm = ppo.PPO(space, gs.Discrete(2), 2, 10, config)
+    assert algorithm.config.compiled == expected
+
+
 def test_loss_that_is_no_number_stops_training_and_is_named():
     class Failing(ppo.PPO):
         def value_loss(self, items):

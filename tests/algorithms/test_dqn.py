@@ -38,6 +38,17 @@ def test_targets_by_hand(double, expected):
     np.testing.assert_allclose(target, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("jit", "shape", "expected"),
+    [(None, (3,), True), (None, (36, 36, 1), False), (True, (36, 36, 1), True)],
+)
+def test_updates_with_convolutions_are_compiled_only_if_asked(jit, shape, expected):
+    space = gs.Box(0, 255, shape, np.uint8)
+    config = dqn.Config(capacity=10, batch_size=2, start_size=2, jit=jit)
+    algorithm = dqn.DQN(space, gs.Discrete(2), 2, 10, config)
+    assert algorithm.config.jit == expected
+
+
 def test_weights_are_outside_of_the_huber_loss():
     """RLgraph weighted the error, which is squared afterwards."""
     agent = make("dqn", batch(Chain()), network=TABLE, huber_delta=1.0)

@@ -117,7 +117,7 @@ def test_evaluation_is_deterministic_and_learns_nothing(trained, tmp_path):
 
 
 def test_evaluation_leaves_running_transitions_in_the_memory():
-    """What begins in evaluation is no concern of the memory; what begins later is."""
+    """Transitions that begin in evaluation never reach the memory; later ones do."""
     envs = batch(*(Endless(True) for _ in range(2)))
     agent = make("dqn", envs, replay_ratio=0.0, n_step=3)
     eagerly(envs, agent, 5)

@@ -237,7 +237,7 @@ def test_what_has_no_effect_changes_no_optimizer(name, monkeypatch):
 
 
 def weights(settings):
-    """What a short training makes of the variables of acting."""
+    """Train briefly; return the variables of acting."""
     kind = settings.type
     discrete = kind not in ("sac", "td3")
     envs = simulated.batch(*(simulated.Endless(True, discrete) for _ in range(2)))

@@ -31,7 +31,7 @@ NUMBERS = {
 
 
 def weights(kind, values, steps=8):
-    """What has been learned with some settings."""
+    """Return the variables learned with some settings."""
     continuous = kind in ("sac", "td3")
     envs = simulated.batch(*(simulated.Endless(True, not continuous) for _ in range(2)))
     values = {"type": kind, "network": {"layers": [8]}, **KINDS[kind], **values}

@@ -58,7 +58,7 @@ def test_update_is_one_function_that_is_traced_once():
 
 
 def test_line_search_survives_a_loss_that_is_no_number():
-    """What is not accepted changes nothing, so nothing has to be undone."""
+    """Steps that are not accepted change nothing, so nothing has to be undone."""
     envs = noise()
     agent = make("trpo", envs, cls=failing("trpo"), memory="unrolls", max_failures=9)
     agent.broken.assign(True)

@@ -27,7 +27,7 @@ SMALL = (
 
 
 def on_shards(executor, function):
-    """What a function returns for every shard."""
+    """Return the results of a function for every shard."""
     import ray
 
     actors = executor._loop._shards._actors

@@ -1,4 +1,4 @@
-"""What environments may say of themselves."""
+"""Settings of environments."""
 
 import pytest
 

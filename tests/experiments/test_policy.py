@@ -243,5 +243,5 @@ def test_what_a_format_cannot_express_is_one_line(tmp_path):
 
 
 def special(value):
-    """What ONNX has no operation for."""
+    """Compute a function that ONNX has no operation for."""
     return tf.math.betainc(tf.ones_like(value), tf.ones_like(value), tf.sigmoid(value))

@@ -50,7 +50,7 @@ def drawn(replay, count=500, seed=SEED):
 
 @dataclasses.dataclass
 class Row:
-    """What happened in one row, as a log of all entries since the beginning."""
+    """Log of all entries of one row since the beginning."""
 
     length: int
     frames: int

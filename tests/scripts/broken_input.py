@@ -55,12 +55,12 @@ class Valid(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a command did."""
+    """Result of a command."""
 
     code: int | None
     """Exit code; none for an exception that nothing caught."""
     errors: str
-    """What it wrote to the error stream."""
+    """Its error stream."""
     seconds: float
     """Processor time."""
     started: bool

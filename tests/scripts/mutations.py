@@ -192,7 +192,7 @@ def _paths(node: Any, path: tuple = ()) -> list[tuple]:
 
 
 def _at(node: Any, path: Iterable) -> Any:
-    """What is at a path."""
+    """Return the node at a path."""
     for key in path:
         node = node[key]
     return node

@@ -54,5 +54,5 @@ def test_bad_input(trained, call, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     code, _, errors = call(export, *arguments, tmp_path / "onnx", "--format", "onnx")
     assert code == 2
-    assert "pip install 'agents[onnx]'" in errors
+    assert "pip install 'agents-in-graph[onnx]'" in errors
     assert not list((tmp_path / "onnx").iterdir())

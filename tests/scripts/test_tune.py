@@ -27,7 +27,7 @@ def test_without_optuna(call, arguments, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     code, output, errors = call(tune, *arguments, "--trials", 1)
     assert (code, output) == (2, "")
-    assert "pip install 'agents[tune]'" in errors
+    assert "pip install 'agents-in-graph[tune]'" in errors
     assert errors.count("\n") == 1
 
 

@@ -341,7 +341,7 @@ class SavesCopies(Small):
 
 
 class SizedBySeed(Small):
-    """What is saved does not fit where it is restored."""
+    """Saves variables that do not fit where they are restored."""
 
     def __init__(self, *args):
         super().__init__(*args)

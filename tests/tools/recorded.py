@@ -10,7 +10,7 @@ SEEN = gs.Box(-1, 1, (3,))
 
 
 def rule(observation, space):
-    """What the expert does."""
+    """Return the action of the expert."""
     if isinstance(space, gs.Discrete):
         return int(space.start + (observation[0] > 0) + (observation[1] > 0))
     unit = np.clip(observation[:2], -0.9, 0.9)

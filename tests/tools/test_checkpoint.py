@@ -255,7 +255,7 @@ def test_state_is_read_alone(tmp_path):
 def test_checkpoint_that_is_replaced_while_it_is_read(
     tmp_path, monkeypatch, step, damaged
 ):
-    """What is read is all of one checkpoint, though a run goes on beside."""
+    """All that is read is of one checkpoint, though a run goes on beside."""
     checkpoints = checkpoint.Checkpoints(tmp_path, keep=1)
     save(checkpoints, 1, 1)
     original, others = checkpoint._json, []
@@ -645,7 +645,7 @@ def test_no_second_copy_is_held(tmp_path):
 
 
 def test_variables_stay_as_dense_as_they_were(tmp_path):
-    """What is read often would be copied each time after it was changed in parts."""
+    """Variables changed in parts would be copied at each later reading."""
     dense = tf.Variable(tf.ones([100]))
     checkpoints = checkpoint.Checkpoints(tmp_path)
     checkpoints.save(1, {"x": dense}, {})

@@ -20,7 +20,7 @@ def check(space, *values):
 
 
 def holds(space, *values):
-    """What a checker says of values in the form that backends have."""
+    """Return the verdict of a checker on values in the form that backends have."""
     checker, leaves = check(space, *values)
     floats = [x.reshape(len(x), -1) for x in leaves if x.dtype == np.float32]
     others = [x for x in leaves if x.dtype != np.float32]

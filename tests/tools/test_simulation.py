@@ -416,7 +416,7 @@ def mock_halves(durations=DURATIONS, **kwargs):
 
 
 def by_row(agent, rows):
-    """What every row saw, in order: names of calls, and arrays of transitions."""
+    """List all that each row saw, in order: names of calls, and arrays of transitions."""
     calls, arrays = [[] for _ in range(rows)], [[] for _ in range(rows)]
     for call in agent.calls:
         for index, row in enumerate(call.agent_indices):
