@@ -20,6 +20,7 @@ PARTS = {
 }
 ALLOWED = {
     "lazy": set(),
+    "namesakes": set(),
     "quiet": set(),
     "tools": set(),
     "environments": {"tools"},

@@ -3,14 +3,7 @@
 import contextlib
 from typing import Any
 
-from agents.distributed import (
-    actor,
-    cluster,
-    learner,
-    phases,
-    shards,
-    workers,
-)
+from agents.distributed import actor, cluster, learner, phases, shards, workers
 from agents.environments import make
 from agents.tools import checkpoint, loop
 

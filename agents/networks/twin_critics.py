@@ -6,9 +6,7 @@ import gymnasium
 import keras
 import tensorflow as tf
 
-from agents.networks import (
-    parts,
-)
+from agents.networks import parts
 from agents.networks.config import NetworkConfig
 
 
