@@ -74,7 +74,8 @@ def main() -> None:
     wrappers = types.ModuleType("purejaxrl.wrappers")
     wrappers.LogWrapper = LogWrapper
     wrappers.FlattenObservationWrapper = FlattenObservationWrapper
-    sys.modules["purejaxrl.wrappers"] = wrappers
+    for name in ("wrappers", "purejaxrl.wrappers"):  # Older and newer versions.
+        sys.modules[name] = wrappers
     from purejaxrl import ppo
 
     config = {
