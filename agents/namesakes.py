@@ -20,8 +20,8 @@ def warn(directory: str) -> None:
     Args:
       directory: Directory of the package that is being imported.
     """
-    if multiprocessing.parent_process() is not None:
-        return
+    if multiprocessing.current_process().name != "MainProcess":
+        return  # `parent_process()` is not set yet when objects are unpickled.
     other = _elsewhere(directory) or _beside(directory)
     if other is not None:
         name = os.path.basename(directory)

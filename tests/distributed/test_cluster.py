@@ -40,7 +40,9 @@ def test_wrong_arguments(tmp_path, capsys, monkeypatch, arguments, message):
 
 def test_ray_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(cluster.DistributedError, match=r"pip install 'agents\[ray\]'"):
+    with pytest.raises(
+        cluster.DistributedError, match=r"pip install 'agents-in-graph\[ray\]'"
+    ):
         cluster.require_ray()
 
 

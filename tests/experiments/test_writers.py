@@ -160,7 +160,9 @@ def test_scalars_stand_at_environment_steps_in_one_directory_per_phase(tmp_path)
 
 def test_missing_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(config.ConfigError, match=r"pip install 'agents\[wandb\]'"):
+    with pytest.raises(
+        config.ConfigError, match=r"pip install 'agents-in-graph\[wandb\]'"
+    ):
         writers.WeightsAndBiases(tmp_path, "project")
 
 
