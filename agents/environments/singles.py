@@ -4,7 +4,6 @@ import dataclasses
 import difflib
 import functools
 import importlib
-import importlib.util
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,22 +16,29 @@ from agents.environments.mujoco import robot as robot_
 from agents.tools import config as config_
 from agents.tools import errors, wrappers
 
-# Packages that register their environments only when imported.
-_NAMESPACES = {
-    "ALE": ("ale_py", "the extra [atari]"),
-    "dm_control": ("shimmy", "it"),
-}
-# The same for packages whose environments have no namespace; beginnings of their ids.
 _PACKAGES = {
-    "ale_py": r"\w+(NoFrameskip|Deterministic)-v\d",
-    "flappy_bird_gymnasium": r"FlappyBird-",
-    "gymnasium_robotics": r"(Fetch|Hand|AntMaze|PointMaze|AdroitHand|FrankaKitchen)",
-    "highway_env": r"(highway|merge|roundabout|parking|intersection|racetrack|exit)-",
-    "minigrid": r"(MiniGrid|BabyAI)-",
-    "miniworld": r"MiniWorld-",
-    "panda_gym": r"Panda",
-    "pybullet_envs_gymnasium": r"\w+BulletEnv-",
+    r"ALE/|\w+NoFrameskip-v\d": ("ale_py", "install the extra [atari]"),
+    "bsuite/": ("shimmy", "pip install 'shimmy[bsuite]'"),
+    "dm_control/": ("shimmy", "pip install 'shimmy[dm-control]'"),
+    "FlappyBird-": ("flappy_bird_gymnasium", "pip install flappy-bird-gymnasium"),
+    "gym_aloha/": ("gym_aloha", "pip install gym-aloha"),
+    "gym_pusht/": ("gym_pusht", "pip install gym-pusht"),
+    "GymV(21|26)Environment-": ("shimmy", "pip install 'shimmy[gym-v26]'"),
+    "(AdroitHand|AntMaze|Fetch|FrankaKitchen|Hand|PointMaze)": (
+        *("gymnasium_robotics", "pip install gymnasium-robotics"),
+    ),
+    "(exit|highway|intersection|lane-keeping|merge|parking|racetrack|roundabout)-": (
+        *("highway_env", "pip install highway-env"),
+    ),
+    "(MiniGrid|BabyAI)-": ("minigrid", "pip install minigrid"),
+    "MiniWorld-": ("miniworld", "pip install miniworld"),
+    "Panda": ("panda_gym", "pip install panda-gym"),
+    r"\w+BulletEnv-": (
+        *("pybullet_envs_gymnasium", "pip install pybullet_envs_gymnasium"),
+    ),
 }
+"""Packages that register environments when they are imported, and how to get them, by
+the beginnings of the ids."""
 
 
 class EnvironmentNotFound(errors.Mistake):
@@ -131,31 +137,43 @@ def registry_name(id: str) -> str:
 
 def import_package(id: str) -> None:
     """Import the package that registers environments of this name, if any."""
-    package, extra = _NAMESPACES.get(id.partition("/")[0], (None, None))
+    _, package, install = package_of(id)
     if not package or id in gymnasium.registry:
         return
     try:
         importlib.import_module(package)
-    except ModuleNotFoundError:
-        text = f"Environment {id!r} needs the package {package!r}; install {extra}."
-        raise EnvironmentNotFound(text) from None
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise _needs(id, package, install) from None
+
+
+def package_of(id: str) -> tuple[str, str, str]:
+    """Return ids' beginning, package, and how to get it; empty texts if not known."""
+    found = (x for x in _PACKAGES.items() if re.match(x[0], id))
+    begin, package = next(found, ("", ("", "")))
+    return begin, *package
 
 
 def not_found(id: str) -> EnvironmentNotFound:
     """Create the error for an unknown name, with suggestions."""
     name = registry_name(id)
+    begin, package, install = package_of(name)
+    if package and not any(re.match(begin, x) for x in gymnasium.registry):
+        return _needs(id, package, install)  # Without its extra.
     near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
-    packages = [x for x, begin in _PACKAGES.items() if re.match(begin, name)]
-    if packages and name == id:
-        (package,) = packages
-        missing = importlib.util.find_spec(package) is None
-        install = f"install the package {package} and " if missing else ""
-        hint = f"; {install}write {package}:{id}, which imports the package first."
-    elif near:
+    if near:
         hint = f"; did you mean {' or '.join(near)}?"
     else:
         hint = "; if a package registers it at its import, write package:Id."
     return EnvironmentNotFound(f"Environment {id!r} not found{hint}")
+
+
+def _needs(id: str, package: str, install: str) -> EnvironmentNotFound:
+    """Create the error for a package that is missing, or a part of it."""
+    return EnvironmentNotFound(
+        f"Environment {id!r} needs the package {package!r}; {install}."
+    )
 
 
 def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:

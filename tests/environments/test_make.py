@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import sys
+import types
 
 import gymnasium
 import numpy as np
@@ -146,22 +147,51 @@ def test_packages_that_register_environments_at_their_import(
 
 
 @pytest.mark.parametrize(
-    ("id", "package"),
+    ("id", "package", "install"),
     [
-        ("MiniGrid-Empty-5x5-v0", "minigrid"),
-        ("highway-fast-v0", "highway_env"),
-        ("FetchReach-v3", "gymnasium_robotics"),
+        ("MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
+        ("highway-fast-v0", "highway_env", "highway-env"),
+        ("FetchReach-v3", "gymnasium_robotics", "gymnasium-robotics"),
+        ("dm_control/cartpole-swingup-v0", "shimmy", r"'shimmy\[dm-control\]'"),
+        ("bsuite/catch-v0", "shimmy", r"'shimmy\[bsuite\]'"),
     ],
 )
 @pytest.mark.parametrize("backend", ["workers", "vector"])
-def test_packages_that_register_ids_are_suggested(id, package, backend, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    hint = f"; install the package {package} and write {package}:{id}, which imports"
-    with pytest.raises(singles.EnvironmentNotFound, match=f"not found{hint}"):
-        make.describe(Environment(id, backend))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    with pytest.raises(singles.EnvironmentNotFound, match=f"found; write {package}:"):
-        make.describe(Environment(id, backend))
+def test_missing_packages_that_register_ids_are_named(
+    id, package, install, backend, monkeypatch
+):
+    line = f"{id}' needs the package '{package}'; pip install {install}"
+    without_extra = types.ModuleType(package)
+    for module in (None, without_extra):
+        monkeypatch.setitem(sys.modules, package, module)
+        with pytest.raises(singles.EnvironmentNotFound, match=line):
+            make.describe(Environment(id, backend))
+
+
+@pytest.mark.parametrize("backend", ["serial", "process", "workers", "vector"])
+def test_known_packages_are_imported_for_their_ids(backend, tmp_path, monkeypatch):
+    id, source = "MiniGrid-Cart-v0", "gymnasium.envs.classic_control:CartPoleEnv"
+    code = f"import gymnasium; gymnasium.register({id!r}, {source!r})"
+    (tmp_path / "minigrid.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(gymnasium.registry, id, raising=False)
+    monkeypatch.delitem(sys.modules, "minigrid", raising=False)
+    environment = Environment(id, backend, 2)
+    assert make.describe(environment).observation_space.shape == (4,)
+    batch = make.batch(environment)
+    assert batch.reset(seeds=[1, 2]).shape == (2, 4)
+    batch.close()
+    with pytest.raises(singles.EnvironmentNotFound, match=f"did you mean {id}"):
+        make.describe(Environment("MiniGrid-Card-v0", backend))
+    monkeypatch.delitem(gymnasium.registry, id)
+
+
+def test_packages_that_fail_at_their_import_say_why(tmp_path, monkeypatch):
+    (tmp_path / "minigrid.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "minigrid", raising=False)
+    with pytest.raises(singles.ConstructorError, match="No module named 'no_such_mod"):
+        make.describe(Environment("MiniGrid-Cart-v0"))
 
 
 def test_other_unknown_ids_may_be_those_of_a_package():
