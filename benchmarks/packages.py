@@ -42,7 +42,8 @@ CASES = (
     Case(
         "MiniGrid-Empty-5x5-v0",
         ("minigrid",),
-        "environment.wrappers=[minigrid.wrappers:ImgObsWrapper]",
+        "environment.wrappers=[{type: gymnasium.wrappers:FilterObservation, "
+        "filter_keys: [direction, image]}]",
     ),
     Case("highway-v0", ("highway-env",)),
     Case("FetchReach-v4", ("gymnasium-robotics",)),

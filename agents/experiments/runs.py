@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium
+
 from agents.environments import config as environments_
 from agents.environments import make
 from agents.experiments import config as experiment
@@ -37,7 +39,7 @@ def describe(config: experiment.Config) -> make.Description:
     environment = config.environment
     with warnings.catch_warnings(action="ignore"):  # Use repeats them.
         description = make.describe(environment)
-    spaces.spec(description.observation_space)
+    _require_arrays(description.observation_space)
     whole = getattr(config.algorithm, "whole_episodes", False)
     if whole and description.max_length is None:
         raise RunError(
@@ -46,6 +48,32 @@ def describe(config: experiment.Config) -> make.Description:
             "environment.max_length, or algorithm.memory=unrolls."
         )
     return description
+
+
+def _require_arrays(space: gymnasium.Space) -> None:
+    """Raise UnsupportedSpaceError unless observations are arrays.
+
+    The text says how to leave out the parts of a Dict that are not.
+    """
+    try:
+        spaces.spec(space)
+    except spaces.UnsupportedSpaceError as error:
+        parts = space if isinstance(space, gymnasium.spaces.Dict) else {}
+        keys = ", ".join(key for key in sorted(parts) if _is_array(parts[key]))
+        if not keys:
+            raise
+        kind = "gymnasium.wrappers:FilterObservation"
+        wrappers = f"[{{type: {kind}, filter_keys: [{keys}]}}]"
+        text = f"{error} Here: --set 'environment.wrappers={wrappers}'"
+        raise spaces.UnsupportedSpaceError(text) from None
+
+
+def _is_array(space: gymnasium.Space) -> bool:
+    """Return whether observations of a space are arrays, or structures of them."""
+    with contextlib.suppress(spaces.UnsupportedSpaceError):
+        spaces.spec(space)
+        return True
+    return False
 
 
 def require_devices(config: experiment.Config) -> None:

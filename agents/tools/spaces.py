@@ -53,9 +53,9 @@ def spec(space: spaces.Space, path: str = "") -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(spec(child, f"{path}/{i}") for i, child in enumerate(space.spaces))
     raise UnsupportedSpaceError(
-        f"Space {space}{path and f' of part {path[1:]!r}'} is not supported; use Box, "
-        "Discrete, MultiDiscrete, MultiBinary, a Dict or Tuple of these, or one of "
-        "environment.wrappers to leave it out, as gymnasium.wrappers:FilterObservation."
+        f"Space {type(space).__name__}{path and f' of part {path[1:]!r}'} is not "
+        "supported; use Box, Discrete, MultiDiscrete, MultiBinary, a Dict or Tuple of "
+        "these, or omit it by one of environment.wrappers."
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import shlex
 
 import gymnasium
 import pytest
@@ -10,6 +11,7 @@ from agents.environments import Environment
 from agents.experiments import named, runs
 from agents.testing import mocks
 from agents.tools import config as config_
+from agents.tools import spaces
 
 
 def test_halves_need_an_even_number_of_agents():
@@ -28,8 +30,8 @@ def test_halves_need_an_even_number_of_agents():
 @pytest.mark.parametrize("kind", ["impala", "dqn", "ppo"])
 def test_only_memories_of_whole_episodes_need_a_limit_of_their_length(kind):
     config = named.load("debug", [f"algorithm.type={kind}"])
-    spaces = [gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)]
-    create = functools.partial(mocks.RandomEnvironment, *spaces)
+    found = [gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)]
+    create = functools.partial(mocks.RandomEnvironment, *found)
     endless = Environment(create, "serial", 2)
     config = dataclasses.replace(config, environment=endless)
     if kind == "ppo":
@@ -41,3 +43,47 @@ def test_only_memories_of_whole_episodes_need_a_limit_of_their_length(kind):
     description = runs.describe(config)
     assert description.max_length is None
     assert config.create_algorithm(description, 2)
+
+
+class Told(gymnasium.ObservationWrapper):
+    """CartPole with a text and a number beside what is observed."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        text, seen = gymnasium.spaces.Text(9), self.env.observation_space
+        parts = {
+            "mission": text,
+            "image": seen,
+            "direction": gymnasium.spaces.Discrete(4),
+        }
+        self.observation_space = gymnasium.spaces.Dict(parts)
+
+    def observation(self, observation):
+        return {"mission": "go", "image": observation, "direction": 3}
+
+
+def test_what_leaves_text_out_is_said():
+    config = named.load("debug")
+    told = Environment(Told, "serial", 2)
+    with pytest.raises(
+        spaces.UnsupportedSpaceError, match="Text of part 'mission'"
+    ) as e:
+        runs.describe(dataclasses.replace(config, environment=told))
+    _, _, said = str(e.value).partition(" Here: ")
+    option, assignment = shlex.split(said)
+    assert option == "--set"
+    wrappers = named.load("debug", [assignment]).environment.wrappers
+    told = dataclasses.replace(told, wrappers=wrappers)
+    found = runs.describe(dataclasses.replace(config, environment=told))
+    assert found.observation_space.keys() == {"direction", "image"}
+
+
+def test_nothing_is_said_where_no_part_is_an_array():
+    config = named.load("debug")
+    space = gymnasium.spaces.Dict({"mission": gymnasium.spaces.Text(9)})
+    create = functools.partial(
+        mocks.RandomEnvironment, space, gymnasium.spaces.Discrete(2)
+    )
+    environment = Environment(create, "serial", 2)
+    with pytest.raises(spaces.UnsupportedSpaceError, match=r"wrappers\.$"):
+        runs.describe(dataclasses.replace(config, environment=environment))
