@@ -174,7 +174,6 @@ def test_known_packages_are_imported_for_their_ids(backend, tmp_path, monkeypatc
     code = f"import gymnasium; gymnasium.register({id!r}, {source!r})"
     (tmp_path / "minigrid.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(gymnasium.registry, id, raising=False)
     monkeypatch.delitem(sys.modules, "minigrid", raising=False)
     environment = Environment(id, backend, 2)
     assert make.describe(environment).observation_space.shape == (4,)
@@ -183,7 +182,7 @@ def test_known_packages_are_imported_for_their_ids(backend, tmp_path, monkeypatc
     batch.close()
     with pytest.raises(singles.EnvironmentNotFound, match=f"did you mean {id}"):
         make.describe(Environment("MiniGrid-Card-v0", backend))
-    monkeypatch.delitem(gymnasium.registry, id)
+    del gymnasium.registry[id]
 
 
 def test_packages_that_fail_at_their_import_say_why(tmp_path, monkeypatch):
