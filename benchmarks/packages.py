@@ -1,12 +1,12 @@
 """Environments of other packages, each trained for 2,000 steps as a user would do it.
 
-    python benchmarks/packages.py [--venv DIR] [--ids ID ...]
+    python benchmarks/packages.py [--venvs DIR] [--ids ID ...]
 
-Installs this package and the others into a new virtual environment, or into that of DIR,
-one after the other, and trains an agent in each environment by `agents train`, in a
-process of its own. The config is its id, the type of an algorithm, and at most one
-option; what is said without the option is told, too. Writes `docs/environments.md`,
-unless only some ids are chosen.
+Makes a virtual environment with this package, and above it one for each environment, with
+the packages that it needs; in a temporary directory, or in DIR, where they stay. Then
+trains an agent by `agents train`, in a process of its own. The config is the id, the type
+of an algorithm, and at most one option; what is said without the option is told, too.
+Writes `docs/environments.md`, unless only some ids are chosen.
 """
 
 import argparse
@@ -16,8 +16,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import venv
 from collections.abc import Sequence
@@ -94,114 +96,49 @@ class Corridor:
 def main(argv: Sequence[str] | None = None) -> int:
     """Install and train everything; print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--venv", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--venvs", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--ids", nargs="+", choices=[case.id for case in CASES])
     args = parser.parse_args(argv)
-    lines, works = [], []
+    chosen = [case for case in CASES if args.ids is None or case.id in args.ids]
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(pathlib.Path(folder), args.venv or pathlib.Path(folder, "venv"))
-        place.create()
-        for case in CASES:
-            if args.ids is None or case.id in args.ids:
-                worked, line = row(place, case)
-                print(line, flush=True)
-                lines.append(line)
-                works.append(worked)
-        if args.ids is None:
-            PAGE.write_text(page(place, lines))
-    return 0 if all(works) else 1
-
-
-def row(place: "Place", case: Case) -> tuple[bool, str]:
-    """Return whether an environment works, and its line of the table."""
-    failure = place.install(case.packages)
-    versions = place.versions(case.packages) if not failure else "none"
-    said = failure or place.train(case, ())
-    result, works = said and f"refused: `{said}`", not said
-    if said and case.option and not failure:
-        again = place.train(case, (case.option,))
-        works = not again
-        result = f"refused: `{again}`" if again else f"works; without it: `{said}`"
-    option = f"`{case.option}`" if case.option else ""
-    if works and not said:
-        result, option = "works", option and f"{option}, not needed"
-    return works, f"| `{case.id}` | {versions} | {option} | {result} |"
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """A virtual environment, and a directory to train in."""
-
-    folder: pathlib.Path
-    venv: pathlib.Path
-
-    def create(self) -> None:
-        """Make the virtual environment unless it is there, and install this package."""
-        if not self.venv.exists():
-            venv.create(self.venv, with_pip=True)
-        if failure := self.install([str(ROOT)]):
+        venvs = (args.venvs or pathlib.Path(folder)).absolute()
+        base = Venv(venvs / "base")
+        if failure := base.install(str(ROOT)):
             raise RuntimeError(failure)
-        (self.folder / "old.py").write_text(OLD)
+        rows = []
+        for case in chosen:
+            rows.append(row(case, base))
+            print(rows[-1], flush=True)
+        if args.ids is None:
+            PAGE.write_text(page(base, rows))
+    return 0 if all("refused" not in x and "failed" not in x for x in rows) else 1
 
-    def install(self, packages: Sequence[str]) -> str:
-        """Install packages beside this one, whose bounds hold; return what fails."""
-        own = [] if str(ROOT) in packages else [f"agents=={self.version('agents')}"]
-        if not packages:
-            return ""
-        command = [self.program("python"), "-m", "pip", "install", "--quiet", *own]
-        result = self.run([*command, *packages])
-        errors = [x for x in result.stderr.splitlines() if x.startswith("ERROR: ")]
-        return (errors or ["pip failed"])[-1] if result.returncode else ""
 
-    def train(self, case: Case, options: Sequence[str]) -> str:
-        """Train in an environment; return the line that says why not, if it fails."""
-        logdir = tempfile.mkdtemp(dir=self.folder)
-        (self.folder / "mine.yaml").write_text(f'environment: {{id: "{case.id}"}}\n')
-        short = f"train.steps={STEPS}", "train.eval_episodes=1"
-        command = [self.program("agents"), "train", "--config", "mine.yaml", "--quiet"]
-        command += ["--logdir", logdir, "--timestamp", "1"]
-        command += [f"--set={x}" for x in (ALGORITHM, *options, *short)]
-        try:
-            result = self.run(command)
-        except subprocess.TimeoutExpired:
-            return f"not done after {TIMEOUT:.0f} s"
-        if result.returncode:
-            lines = [x for x in result.stderr.splitlines() if x.strip()]
-            said = [x for x in lines if x.startswith("error: ")] or lines[-1:]
-            return (said or [f"exit code {result.returncode}"])[0]
-        reports = (pathlib.Path(logdir) / "1-mine/metrics.jsonl").read_text()
-        rows = [json.loads(x) for x in reports.splitlines()]
-        (trained,) = (x for x in rows if x["phase"] == "train")
-        learned = trained["step"] >= STEPS and trained.get("policy_loss") is not None
-        return "" if learned else f"trained only {trained}"
+def row(case: Case, base: "Venv") -> str:
+    """Return the line of the table about an environment."""
+    place, versions = base, ""
+    if case.packages:
+        name = re.sub(r"\W+", "-", case.id)
+        place = Venv(base.folder.with_name(name), base)
+        if failure := place.install(
+            f"agents=={base.version('agents')}", *case.packages
+        ):
+            return f"| `{case.id}` | {', '.join(case.packages)} | | `{failure}` |"
+        versions = ", ".join(f"{x} {place.version(x)}" for x in names(case.packages))
+    said, result = train(place, case.id), "works"
+    if said and case.option:
+        again = train(place, case.id, case.option)
+        result = f"refused: `{again}`" if again else f"works; without it: `{said}`"
+    elif said:
+        result = f"refused: `{said}`"
+    option = f"`{case.option}`" if said and case.option else ""
+    return f"| `{case.id}` | {versions} | {option} | {result} |"
 
-    def versions(self, packages: Sequence[str]) -> str:
-        """Return names and versions of packages, and what their extras brought."""
-        names = [re.sub(r"\[.*", "", x) for x in packages] or ["gymnasium"]
-        extras = [x for x in packages for x in re.findall(r"\[(.*)\]", x)]
-        names += [EXTRAS[x] for x in extras]
-        return ", ".join(f"{x} {self.version(x)}" for x in names)
 
-    def version(self, package: str) -> str:
-        """Return the installed version of a package."""
-        code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
-        return self.run([self.program("python"), "-c", code, package]).stdout.strip()
-
-    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess:
-        """Run a program in the directory, without the variables of this process."""
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-        )
-
-    def program(self, name: str) -> str:
-        """Return the path of a program of the virtual environment."""
-        return str(self.venv.absolute() / "bin" / name)
+def names(packages: Sequence[str]) -> list[str]:
+    """Return the names of packages, and of those that their extras install."""
+    found = [re.fullmatch(r"([\w-]+)(?:\[(.*)\])?", x).groups() for x in packages]
+    return [x for name, extra in found for x in (name, EXTRAS.get(extra)) if x]
 
 
 EXTRAS = {
@@ -210,21 +147,99 @@ EXTRAS = {
     "dm-control": "dm-control",
     "gym-v26": "gym",
 }
-"""Packages that extras of others install."""
 
 
-def page(place: Place, lines: Sequence[str]) -> str:
+@dataclasses.dataclass(frozen=True)
+class Venv:
+    """Virtual environment that also has the packages of the one below it."""
+
+    folder: pathlib.Path
+    below: "Venv | None" = None
+
+    def install(self, *packages: str) -> str:
+        """Install packages, making the environment if need be; return what fails."""
+        if not self.folder.exists():
+            venv.create(self.folder, with_pip=True)
+        if self.below:
+            path = pathlib.Path(self.packages, "below.pth")
+            path.write_text(f"{self.below.packages}\n")
+        command = [self.python, "-m", "pip", "install", "--quiet", *packages]
+        result = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        errors = [x for x in result.stderr.splitlines() if x.startswith("ERROR: ")]
+        return (errors or ["pip failed"])[-1] if result.returncode else ""
+
+    @property
+    def packages(self) -> str:
+        """Return the directory where packages are installed."""
+        places = {"base": str(self.folder), "platbase": str(self.folder)}
+        return sysconfig.get_path("purelib", "venv", places)
+
+    @property
+    def python(self) -> str:
+        """Return the path of the interpreter."""
+        return str(self.folder / "bin/python")
+
+    def version(self, package: str) -> str:
+        """Return the version of an installed package."""
+        code = f"import importlib.metadata as m; print(m.version({package!r}))"
+        return subprocess.check_output([self.python, "-c", code], text=True).strip()
+
+
+def train(place: Venv, id: str, *options: str) -> str:
+    """Train in an environment; return the line that says why not, if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "old.py").write_text(OLD)
+        pathlib.Path(folder, "mine.yaml").write_text(f'environment: {{id: "{id}"}}\n')
+        command = [place.python, "-m", "agents.scripts.cli", "train", "--quiet"]
+        command += ["--config", "mine.yaml", "--logdir", ".", "--timestamp", "1"]
+        short = f"train.steps={STEPS}", "train.eval_episodes=1"
+        command += [f"--set={x}" for x in (ALGORITHM, *options, *short)]
+        code, output = run(command, folder)
+        if code is None:
+            return f"not done after {TIMEOUT:.0f} s"
+        if code:
+            lines = [x for x in output.splitlines() if x.strip()]
+            said = [x for x in lines if x.startswith("error: ")] or lines[-1:]
+            return (said or [f"exit code {code}"])[0].replace("|", "/")
+        reports = pathlib.Path(folder, "1-mine/metrics.jsonl").read_text().splitlines()
+    trained, evaluated = map(json.loads, reports)
+    learned = trained["step"] >= STEPS and "policy_loss" in trained
+    return "" if learned and "score" in evaluated else f"reports only {reports}"
+
+
+def run(command: Sequence[str], folder: str) -> tuple[int | None, str]:
+    """Run a program there; return its exit code, none if it is late, and its errors."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, output = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, ""
+    return process.returncode, output
+
+
+def page(base: Venv, rows: Sequence[str]) -> str:
     """Return the page with the table."""
+    packages = "agents", "gymnasium", "mujoco", "numpy", "tensorflow"
+    versions = ", ".join(f"{x} {base.version(x)}" for x in packages)
     python = ".".join(map(str, sys.version_info[:3]))
-    found = [f"Python {python}", *map(place.versions, [["agents"], ["gymnasium"]])]
-    found += [place.versions(["numpy", "mujoco", "tensorflow"])]
-    table = "\n".join(lines)
+    table = "\n".join(rows)
     return f"""# Environments of other packages
 
-Made by `python benchmarks/packages.py` on {datetime.date.today()}, with
-{", ".join(found)}. Each environment was trained in for {STEPS:,}
-steps by `agents train --config mine.yaml`, where the file says `environment.id`,
-`{ALGORITHM}` and the option of the row.
+Made by `python benchmarks/packages.py` on {datetime.date.today()}, with Python {python},
+{versions}, unless a package brings another version.
+Each environment was trained in for {STEPS:,} steps by `agents train --config mine.yaml`,
+whose file says `environment.id`, `{ALGORITHM}` and the option of the row.
 
 | id | packages | option | result |
 | --- | --- | --- | --- |

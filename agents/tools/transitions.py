@@ -192,8 +192,8 @@ class ResultWriter:
         except (TypeError, ValueError):
             raise checks.EnvDataError(
                 f"{self._place(row)}: step must return observation, reward, "
-                f"terminated, truncated, info; got {checks.summary(result)}. Wrap "
-                "environments with the old Gym interface by `wrappers.OldGym`."
+                f"terminated, truncated, info; got {checks.summary(result)}. Adapt "
+                "the old interface by environment.wrappers=[agents.tools.wrappers:OldGym]."
             ) from None
         try:
             self._reward[row] = reward
@@ -250,8 +250,8 @@ class ResultWriter:
         if not (isinstance(result, tuple) and len(result) == 2):
             raise checks.EnvDataError(
                 f"{self._place(row)}: reset must return observation, info; got "
-                f"{checks.summary(result)}. Wrap environments with the old Gym interface "
-                "by `wrappers.OldGym`."
+                f"{checks.summary(result)}. Adapt the old interface by "
+                "environment.wrappers=[agents.tools.wrappers:OldGym]."
             )
         observation, info = result
         self._observation(row, observation)

@@ -273,8 +273,10 @@ class OldGym(gymnasium.Env):
             seed = None
         given = {"seed": seed, "options": options}
         known = inspect.signature(self.env.reset).parameters
+        anything = any(x.kind == x.VAR_KEYWORD for x in known.values())
+        taken = {k: v for k, v in given.items() if v is not None}
         result = self.env.reset(
-            **{k: v for k, v in given.items() if v is not None and k in known}
+            **{k: v for k, v in taken.items() if anything or k in known}
         )
         pair = isinstance(result, tuple) and len(result) == 2
         return result if pair and isinstance(result[1], dict) else (result, {})

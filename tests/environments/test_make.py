@@ -12,7 +12,7 @@ import pytest
 from agents.environments import Environment, config, make, singles
 from agents.environments.mujoco import creation, task
 from agents.testing import mocks
-from agents.tools import bounds, spaces
+from agents.tools import bounds, checks, config_files, spaces
 from agents.tools import config as config_
 
 
@@ -238,6 +238,32 @@ def test_wrappers_apply_in_order(backend):
     np.testing.assert_allclose(second, 2 * (first + 1), rtol=1e-6)
     for batch in batches:
         batch.close()
+
+
+class Old(gymnasium.Env):
+    """Environment of today's class with the interface of old ones."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None):
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        return np.ones(1, np.float32), 2.0, action == 1, {}
+
+
+def test_old_interface_is_adapted_as_the_error_says():
+    batch = make.batch(Environment(Old, "serial", 2))
+    with pytest.raises(checks.EnvDataError) as error:
+        batch.reset(seeds=[1, 2])
+    said = str(error.value).rpartition("environment.")[2].rstrip(".")
+    changed = config_files.override({"wrappers": []}, [said])
+    batch = make.batch(Environment(Old, "serial", 2, **changed))
+    batch.reset(seeds=[1, 2])
+    _, reward, terminated, truncated, _ = batch.step(np.array([0, 1]))
+    assert reward.tolist() == [2, 2]
+    assert (terminated.tolist(), truncated.any()) == ([False, True], False)
 
 
 def test_wrappers_need_single_environments():

@@ -187,6 +187,22 @@ def test_new_environments_pass_through_old_gym():
     assert env.observation_space is inner.observation_space
 
 
+def test_wrappers_of_gym_pass_seeds_on():
+    class Wrapper(Old):
+        def reset(self, **kwargs):
+            given.append(kwargs)
+            return super().reset()
+
+        seed = property()  # Gone from Gym 0.26, so there is no such attribute.
+
+    given = []
+    env = wrappers.OldGym(Wrapper(limited=False))
+    env.reset(seed=3)
+    env.reset(options={"easy": True})
+    env.reset()
+    assert given == [{"seed": 3}, {"options": {"easy": True}}, {}]
+
+
 class Masked(gymnasium.Env):
     """Gives the infos that it is told to; episodes end by action 1."""
 
