@@ -6,12 +6,14 @@ with a study that was interrupted.
 """
 
 import argparse
+import contextlib
 import functools
 import pathlib
 import shlex
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from agents.experiments import named, runs
 from agents.scripts import commands, train
@@ -25,17 +27,18 @@ from agents.tuning import study as study_
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line, search, and suggest the next commands."""
     args = parse(argv)
-    study_.require_optuna()
-    commands.start_tensorflow()
-    config = named.load(args.config, args.set, args.seed)
-    if not config.train.eval_episodes:
-        raise config_.ConfigError(
-            "config key 'train.eval_episodes' is 0, but evaluations decide which trial "
-            "is better."
-        )
-    space_ = space.load(args.space)
-    space_.require(sections.to_dict(config))
-    runs.describe(config)
+    with commands.status("Starting TensorFlow"):
+        study_.require_optuna()
+        commands.start_tensorflow()
+        config = named.load(args.config, args.set, args.seed)
+        if not config.train.eval_episodes:
+            raise config_.ConfigError(
+                "config key 'train.eval_episodes' is 0, but evaluations decide which "
+                "trial is better."
+            )
+        space_ = space.load(args.space)
+        space_.require(sections.to_dict(config))
+        runs.describe(config)
     name = args.name or f"{config.name}-study"
     config_files.require_name(name, "--name")
     directory = pathlib.Path(args.logdir) / name
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         study_.prepare(directory, config, space_)
         study = study_.Study(
             *(directory, config, space_),
-            functools.partial(trainer.train, PROGRAM),
+            functools.partial(train_visibly, config.train.steps),
         )
         try:
             study.search(args.trials)
@@ -100,6 +103,24 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     commands.add_overrides(parser)
     return parser.parse_args(argv)
+
+
+@contextlib.contextmanager
+def train_visibly(
+    steps: int, directory: pathlib.Path, name: str, chosen: dict[str, Any]
+) -> Iterator[Iterator[tuple[int, float]]]:
+    """Train like `trainer.train`, and show the progress of a trial on terminals."""
+
+    def shown(scores: Iterator[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+        for step, score in scores:
+            say(f"{name}: {step:,} of {steps:,} steps, return {score:,.1f}")
+            yield step, score
+
+    with (
+        commands.status(f"{name}: starting") as say,
+        trainer.train(PROGRAM, directory, name, chosen) as scores,
+    ):
+        yield shown(scores)
 
 
 TRIAL = (

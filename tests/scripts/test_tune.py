@@ -1,5 +1,6 @@
 """The command that searches."""
 
+import contextlib
 import csv
 import signal
 import sys
@@ -63,6 +64,35 @@ def test_a_study_stays_in_the_log_directory(call, arguments, tmp_path, name):
     assert f"--name is {name!r}, but directories are named by it" in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "logdir").exists()
+
+
+def test_terminals_show_the_start_and_the_trials(call, arguments, monkeypatch):
+    shown = []
+
+    @contextlib.contextmanager
+    def status(text):
+        shown.append(text)
+        yield shown.append
+
+    @contextlib.contextmanager
+    def train(program, directory, name, chosen):
+        shown.append("process")
+        yield iter([(256, 20.0), (512, 21.25)])
+
+    monkeypatch.setattr(tune.commands, "status", status)
+    monkeypatch.setattr(tune.trainer, "train", train)
+    monkeypatch.setattr(
+        tune.commands, "start_tensorflow", lambda: shown.append("tensorflow")
+    )
+    code, output, errors = call(tune, *arguments, "--trials", 1)
+    assert (code, errors) == (0, "")
+    assert "trial    0  complete" in output
+    assert shown == [
+        *("Starting TensorFlow", "tensorflow"),
+        *("trial-0000-debug: starting", "process"),
+        "trial-0000-debug: 256 of 512 steps, return 20.0",
+        "trial-0000-debug: 512 of 512 steps, return 21.2",
+    ]
 
 
 def test_study_of_real_runs_is_interrupted_and_goes_on(
