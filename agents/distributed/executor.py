@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 from agents.distributed import actor, cluster, learner, phases, shards, workers
-from agents.environments import make
+from agents.environments import curriculum, make
 from agents.tools import checkpoint, loop
 
 
@@ -64,6 +64,11 @@ class RayLoop(loop.Loop):
         Raises:
           DistributedError: if the algorithm cannot be divided, or workers cannot start.
         """
+        if curriculum.schedules_of(config.environment.kwargs):
+            raise cluster.DistributedError(
+                "environment.kwargs has schedules, which workers on Ray cannot follow; "
+                "train without --executor ray."
+            )
         super().__init__(batch_env, algorithm, *arguments)
         self._topology = topology(algorithm)
         self._options = options = options or phases.Options()

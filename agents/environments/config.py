@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Annotated
 
+from agents.environments import curriculum
 from agents.tools import bounds, errors
 from agents.tools import config as config_
 
@@ -21,6 +22,9 @@ WITHOUT_EFFECT = {
     "compiled": ("num_workers", "action_lag", "wrappers"),
 }
 """Fields that backends have no use for; `auto` may choose one that has."""
+
+FOLLOWING = ("auto", "serial", "process", "workers")
+"""Backends whose environments can follow schedules."""
 
 
 class BackendError(errors.Mistake):
@@ -62,7 +66,9 @@ class Environment:
     start_timeout: Timeout = 120.0
     """Seconds that the construction of an environment may take."""
     kwargs: dict = dataclasses.field(default_factory=dict)
-    """Arguments of the environment's constructor."""
+    """Arguments of the environment's constructor; numbers may be schedules over the
+    environment steps of training, or `{type: uniform, low: 5, high: 15}`, see
+    `curriculum.Curriculum`."""
     wrappers: list = dataclasses.field(default_factory=list)
     """Wrappers of each single environment, from the inside to the outside: `module:Class`,
     or a mapping of arguments with this as `type`."""
@@ -77,6 +83,12 @@ class Environment:
             )
         bounds.require(self)
         bounds.require_effect(self)
+        for key in curriculum.schedules_of(self.kwargs):
+            if self.backend not in FOLLOWING:
+                raise config_.ConfigError(
+                    f"config key 'environment.kwargs.{key}' is a schedule, which backend "
+                    f"{self.backend} cannot follow; use workers, process or serial."
+                )
         for declared in self.wrappers:
             wrapper = config_.declaration(declared, "an entry of environment.wrappers")
             if not isinstance(wrapper["type"], str) or ":" not in wrapper["type"]:

@@ -10,6 +10,7 @@ import gymnasium
 
 from agents.environments import (
     config,
+    curriculum,
     envpool,
     serial,
     singles,
@@ -87,8 +88,9 @@ def in_graph(environment: config.Environment, in_halves: bool = False) -> Any:
 
         env = functional(environment)
         return compiled.Compiled(env, environment.num_agents, environment.max_length)
-    make = halves if in_halves else batch
-    return in_graph_batch_env.InGraphBatchEnv(make(environment))
+    batches = halves(environment) if in_halves else [batch(environment)]
+    prepare = curriculum.preparation(environment.kwargs, batches)
+    return in_graph_batch_env.InGraphBatchEnv(batches, prepare)
 
 
 def choose(environment: config.Environment) -> str:
@@ -96,12 +98,14 @@ def choose(environment: config.Environment) -> str:
 
     That is `vector` for Atari, which ALE vectorizes itself, `compiled` for functional
     environments, `mujoco` for robots and for Gymnasium's tasks of MuJoCo, and `workers`
-    for others and where there are wrappers. EnvPool and functional equals of Gymnasium's
+    for others and where there are wrappers or schedules. EnvPool and functional equals of Gymnasium's
     environments are faster but not the same code, so they need an explicit choice.
     """
     id = environment.id
     if environment.backend != "auto":
         return environment.backend
+    if curriculum.schedules_of(environment.kwargs):
+        return "workers"
     atari = isinstance(id, str) and singles.registry_name(id).startswith("ALE/")
     if atari and not environment.wrappers:
         return "vector"

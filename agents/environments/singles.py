@@ -4,13 +4,14 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 
-from agents.environments import config
+from agents.environments import config, curriculum
 from agents.environments.mujoco import messages
 from agents.environments.mujoco import robot as robot_
 from agents.tools import config as config_
@@ -56,22 +57,34 @@ class Constructor:
     environment: config.Environment
 
     def __call__(self) -> gymnasium.Env:
-        env = self._make()
+        kwargs = dict(self.environment.kwargs)
+        schedules = curriculum.schedules_of(kwargs)
+        if not schedules:
+            return self._wrapped(kwargs)
+        fixed = {key: value for key, value in kwargs.items() if key not in schedules}
+        return curriculum.Curriculum(
+            lambda changing: self._wrapped(fixed | changing),
+            *(schedules, _parameters(self.environment.id)),
+        )
+
+    def _wrapped(self, kwargs: dict[str, Any]) -> gymnasium.Env:
+        """Create the environment with wrappers and mask."""
+        env = self._make(kwargs)
         for wrapping in wrappings(self.environment):
             env = wrapping(env)
         return wrappers.ActionMask(env) if self.environment.action_mask else env
 
-    def _make(self) -> gymnasium.Env:
+    def _make(self, kwargs: dict[str, Any]) -> gymnasium.Env:
         """Create the environment without wrappers and mask."""
         id, limit = self.environment.id, self.environment.max_length
         function = id if callable(id) else attribute(id)
         if function is None:
-            return _registered(id, limit, self.environment.kwargs)
+            return _registered(id, limit, kwargs)
         if robot_.is_robot(function):
             from agents.environments.mujoco import robot_env
 
-            return robot_env.create(function, limit, **self.environment.kwargs)
-        env = function(**self.environment.kwargs)
+            return robot_env.create(function, limit, **kwargs)
+        env = function(**kwargs)
         if not isinstance(env, gymnasium.Env):
             env = wrappers.OldGym(env)
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
@@ -128,6 +141,23 @@ def attribute(id: str) -> Callable[..., Any] | None:
         for part in name.split("."):
             found = getattr(found, part, None)
     return found if callable(found) else None
+
+
+def _parameters(id: str | Callable[..., Any]) -> set[str] | None:
+    """Return names of an environment's arguments; None if it may take any."""
+    made = id if callable(id) else attribute(id)
+    if made is None:
+        import_package(id)
+        try:
+            made = gymnasium.spec(id).entry_point
+        except (gymnasium.error.Error, ImportError):  # Its construction tells why.
+            return None
+        if isinstance(made, str):
+            made = gymnasium.envs.registration.load_env_creator(made)
+    found = inspect.signature(made).parameters.values()
+    if any(x.kind == x.VAR_KEYWORD for x in found):
+        return None
+    return {x.name for x in found}
 
 
 def registry_name(id: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.environments import film, make
+from agents.environments import curriculum, film, make
 from agents.experiments import config as experiment
 from agents.experiments import display, runs
 from agents.tools import errors, files
@@ -39,7 +39,8 @@ def evaluate(
         require_stochastic(agent)
     batch_env = runs.environments(config, num_agents=num_agents)
     try:
-        episodes = play(batch_env, agent, num_episodes, stochastic, seed, say)
+        step = state["step"]
+        episodes = play(batch_env, agent, num_episodes, stochastic, seed, say, step)
     finally:
         batch_env.close()
     return {
@@ -58,10 +59,11 @@ def play(
     stochastic: bool,
     seed: int,
     say: Callable[[str], Any] = display.silent,
+    step: int = 0,
 ) -> Any:
     """Run the first episodes of every row to their end; return `loop.FirstEpisodes`.
 
-    Variables of checkpoints, including random numbers, do not change.
+    Arguments of environments have the values of this step of training. Variables of checkpoints, including random numbers, do not change.
     """
     import tensorflow as tf
 
@@ -73,7 +75,7 @@ def play(
     if stochastic:
         generator = tf.random.Generator.from_seed(seed, alg="philox")
         agent = sampling.Sampling(agent, size, generator)
-    steps = loop.Steps(batch_env, agent, seeds, False)
+    steps = loop.Steps(batch_env, agent, seeds, False, step)
     while not episodes.complete:
         done, count = len(episodes.scores), steps.env_steps
         say(f"{done} of {num_episodes} episodes, {count:,} steps")
@@ -110,15 +112,16 @@ def visualize(
     from agents.tools import in_graph_batch_env
 
     rows = min(num_episodes, os.cpu_count() or 1)
-    agent, _ = runs.policy(logdir, config, description, rows, checkpoint)
+    agent, state = runs.policy(logdir, config, description, rows, checkpoint)
     if stochastic:
         require_stochastic(agent)
     runs.make_writable(outdir)
     film.clean(outdir)
     batch = start(config, outdir, rows, num_episodes)
     try:
-        batch_env = in_graph_batch_env.InGraphBatchEnv(batch)
-        play(batch_env, agent, num_episodes, stochastic, seed, say)
+        prepare = curriculum.preparation(config.environment.kwargs, [batch])
+        batch_env = in_graph_batch_env.InGraphBatchEnv(batch, prepare)
+        play(batch_env, agent, num_episodes, stochastic, seed, say, state["step"])
         parts = [batch[row].films for row in range(rows)]
     finally:
         batch.close()

@@ -29,6 +29,11 @@ class InGraphBatchEnv:
     A call then starts the step of one part and waits for that of the other, so that one
     part steps while the graph computes the actions of the other.
 
+    Args:
+      batch_envs: One batch or two.
+      prepare: Called before all episodes begin, with `elapsed` and with the environment
+        steps of training in each batch step, zero for evaluation.
+
     Attributes:
       parts: Number of batches, which have equal sizes.
       compiled: Whether XLA can compile the steps, which are calls into Python here.
@@ -37,13 +42,19 @@ class InGraphBatchEnv:
       steps: Number of environment steps begun so far, updated while the graph runs.
       training: Whether the last call of `simulate` trained; None before the first.
       current: State from which the next call continues; None if episodes begin.
+      elapsed: Environment steps of training before all episodes begin, set by the caller.
     """
 
     compiled = False
+    elapsed = 0
     training: bool | None = None
     current: Any = None
 
-    def __init__(self, batch_envs: batch_env.Backend | Sequence) -> None:
+    def __init__(
+        self,
+        batch_envs: batch_env.Backend | Sequence,
+        prepare: Callable[[int, int], Any] | None = None,
+    ) -> None:
         single = isinstance(batch_envs, batch_env.Backend)
         self._envs = [batch_envs] if single else list(batch_envs)
         sizes = [len(env) for env in self._envs]
@@ -59,6 +70,7 @@ class InGraphBatchEnv:
         self._action_specs = spaces.spec(self.action_space)
         self._started = [False] * self.parts
         self._seeds: np.ndarray | None = None
+        self._prepare = prepare
         self._sums = np.zeros([len(self), 2], np.float32)  # Score and length.
         self.error = self.called = None
         self.steps = 0
@@ -149,6 +161,8 @@ class InGraphBatchEnv:
         with _Watched(self):
             for part in np.flatnonzero(self._started):
                 self._finish(part)  # The algorithm failed meanwhile.
+            if self._prepare:
+                self._prepare(self.elapsed, len(self) if self.training else 0)
             for env, rows in zip(self._envs, self._rows, strict=True):
                 seeds = None if self._seeds is None else self._seeds[rows]
                 parts.append(spaces.flatten(env.reset(seeds=seeds)))

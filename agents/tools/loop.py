@@ -183,7 +183,7 @@ class Loop:
 
     def _evaluate(self) -> Iterator[Report]:
         """Run one phase of evaluation."""
-        steps = Steps(self._batch_env, self._algorithm, self.seeds(), False)
+        steps = self._steps(training=False)
         episodes = FirstEpisodes(len(self._batch_env), self.plan.eval_episodes)
         while not episodes.complete:
             episodes.add(steps.run(EVALUATION_STEPS))
@@ -199,7 +199,12 @@ class Loop:
 
     def training(self) -> "Progress":
         """Create the progress of a training phase; subclasses run it elsewhere."""
-        return Steps(self._batch_env, self._algorithm, self.seeds(), True)
+        return self._steps(training=True)
+
+    def _steps(self, training: bool) -> "Steps":
+        """Create the progress of a local phase."""
+        batch_env, algorithm = self._batch_env, self._algorithm
+        return Steps(batch_env, algorithm, self.seeds(), training, self.step)
 
     def seeds(self) -> np.ndarray:
         """Return the seeds of all rows in this phase, `[N]`."""
@@ -250,11 +255,20 @@ class Steps(Progress):
     """Simulation from fresh episodes, in calls of about half a second each."""
 
     def __init__(
-        self, batch_env: Any, algorithm: Any, seeds: np.ndarray, training: bool
+        self,
+        batch_env: Any,
+        algorithm: Any,
+        seeds: np.ndarray,
+        training: bool,
+        elapsed: int,
     ) -> None:
-        """Abandon all episodes; the next ones begin with these seeds `[N]`."""
+        """Abandon all episodes; the next ones begin with these seeds `[N]`.
+
+        `elapsed` are the environment steps of training so far.
+        """
         super().__init__()
         batch_env.discontinue(seeds)
+        batch_env.elapsed = elapsed
         self._batch_env, self._algorithm = batch_env, algorithm
         self._training = training
         self._size = 16

@@ -133,25 +133,25 @@ def value(schedule: Any, time: Any) -> Any:
         time = Elapsed(time, None)
     # Float32 cannot represent odd numbers above 2**24 steps.
     step = tf.cast(getattr(time, schedule.unit), tf.float64)
-    return tf.cast(_value(schedule, step), tf.float32)
+    return tf.cast(evaluate(schedule, step, tf), tf.float32)
 
 
-def _value(schedule: Schedule, step: Any) -> Any:
-    """Evaluate at a step; both are float64 tensors."""
-    import tensorflow as tf
-
+def evaluate(schedule: Schedule, step: Any, ops: Any) -> Any:
+    """Evaluate at a step, both float64, by the operations of TensorFlow or NumPy."""
     if schedule.type == "constant":
-        return tf.constant(schedule.start, tf.float64)
+        return schedule.start * ops.ones_like(step)
     if schedule.type == "piecewise":
-        passed = tf.reduce_sum(tf.cast(step >= schedule.boundaries, tf.int32))
-        return tf.gather(tf.constant(schedule.values, tf.float64), passed)
-    done = tf.minimum(step / schedule.over, 1.0)
+        found = schedule.values[0] * ops.ones_like(step)
+        for boundary, x in zip(schedule.boundaries, schedule.values[1:], strict=True):
+            found = ops.where(step < boundary, found, x)
+        return found
+    done = ops.minimum(step / schedule.over, 1.0)
     if schedule.type == "exponential":
         return schedule.start * (schedule.end / schedule.start) ** done
     if schedule.type == "cosine":
-        done = 0.5 - 0.5 * tf.cos(done * math.pi)
+        done = 0.5 - 0.5 * ops.cos(done * math.pi)
     if schedule.type == "polynomial":
-        done = 1.0 - tf.pow(1.0 - done, schedule.power)
+        done = 1.0 - (1.0 - done) ** schedule.power
     return schedule.start + (schedule.end - schedule.start) * done
 
 

@@ -84,6 +84,36 @@ def refused(answer):
         (["--set", "train.steps=&a [*a]"], "stands for more than 10,000 values"),
         (["--set", "environment.kwargs={x: 1}"], "got an unexpected keyword argument"),
         (
+            ["--set", "environment.kwargs={x: {type: lineer, from: 1, to: 2}}"],
+            "'environment.kwargs.x.type' is 'lineer'; did you mean 'linear'?",
+        ),
+        (
+            ["--set", "environment.kwargs={x: {type: linear, from: 1, to: 2}}"],
+            "'environment.kwargs.x' is a schedule without 'over'",
+        ),
+        (
+            ["--set", "environment.kwargs={x: {type: uniform, low: 1}}"],
+            "'environment.kwargs.x' is uniform without 'high'",
+        ),
+        (
+            ["--set", "environment.kwargs={x: {type: uniform, low: 1, high: 0}}"],
+            "'environment.kwargs.x': low is above high",
+        ),
+        (
+            ["--set", "environment.kwargs={gravty: {type: uniform, low: 1, high: 2}}"],
+            "'environment.kwargs.gravty' is no argument and no attribute of "
+            "CartPoleEnv; did you mean 'gravity'?",
+        ),
+        (
+            [
+                *["--set", "environment.kwargs={g: {type: uniform, low: 1, high: 2}}"],
+                *["--set", "environment.id=Pendulum-v1"],
+                *["--set", "environment.backend=compiled"],
+            ],
+            "'environment.kwargs.g' is a schedule, which backend compiled cannot follow; "
+            "use workers, process or serial.",
+        ),
+        (
             [
                 "--set",
                 "environment.kwargs={x: 1}",

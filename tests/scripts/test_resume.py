@@ -151,7 +151,17 @@ def test_interrupted_run_ends_as_if_it_was_not(train, stop, tmp_path, name):
     equal_runs.assert_same(run, whole)
 
 
-@pytest.mark.parametrize("setting", ["backend=serial", "id=robots:Varied"])
+CURRICULUM = (
+    "kwargs={gravity: {type: linear, from: 5, to: 20, over: 900}, "
+    "force_mag: {type: uniform, low: 5, high: 15}, "
+    "sutton_barto_reward: {type: piecewise, values: [0, 1], boundaries: [300]}}"
+)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["backend=serial", "id=robots:Varied", pytest.param(CURRICULUM, id="curriculum")],
+)
 def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path, setting):
     arguments = ["--config", "debug", "--timestamp", 1, "--quiet"]
     arguments += ["--set", f"environment.{setting}"]

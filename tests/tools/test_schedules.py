@@ -2,6 +2,7 @@
 
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -247,3 +248,19 @@ def test_form_of_pieces_and_units_in_config_files():
 )
 def test_form_in_config_files(schedule, form):
     assert schedules.Schedule(*schedule).to_dict() == {"type": schedule[0], **form}
+
+
+@pytest.mark.parametrize("kind", [*MOVING, "constant", "piecewise"])
+def test_numpy_gives_the_same_values(kind):
+    if kind == "piecewise":
+        schedule = schedules.Schedule(
+            kind, values=(3.0, 2.0, 7.0), boundaries=(1.0, 500.0)
+        )
+    elif kind == "constant":
+        schedule = schedules.Schedule(kind, 0.3)
+    else:
+        schedule = schedules.Schedule(kind, 8.0, 2.0, 1000.0)
+    for step in (0, 1, 499, 500, 2000):
+        expected = schedules.value(schedule, tf.constant(step, tf.int64))
+        found = schedules.evaluate(schedule, np.float64(step), np)
+        assert float(found) == pytest.approx(float(expected), rel=1e-6)

@@ -1,0 +1,258 @@
+"""Arguments that change from episode to episode: which values, where and when."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from agents import tools
+from agents.environments import Environment, config, curriculum, make
+from agents.testing import mock_algorithm
+from agents.tools import checks, processes, schedules
+from agents.tools import config as config_
+
+LINEAR = {"type": "linear", "from": 0, "to": 1000, "over": 1000}
+"""Schedule whose value is the step."""
+UNIFORM = {"type": "uniform", "low": 2, "high": 5}
+
+
+class Told(gymnasium.Env):
+    """Rewards are the level; observes it, the wind, and a random number."""
+
+    made = 0
+
+    def __init__(self, level=0.0, length=3):
+        Told.made += 1
+        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (4,), np.float64)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.level, self.wind, self._length = float(level), 0.0, length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        self._time += 1
+        return self._observe(), self.level, self._time == self._length, False, {}
+
+    def _observe(self):
+        return np.array([self.level, self.wind, self.np_random.uniform(), Told.made])
+
+
+def started(elapsed, kwargs, backend="serial", halves=False, seeds=None):
+    """Batch of four environments in the graph that begins a phase."""
+    num_workers = 2 if backend == "workers" else None
+    envs = make.in_graph(
+        Environment(Told, backend, 4, num_workers=num_workers, kwargs=kwargs), halves
+    )
+    envs.elapsed = elapsed
+    envs.discontinue(np.arange(4) if seeds is None else seeds)
+    return envs
+
+
+def play(envs, steps, training=True):
+    """Scores `[steps, 4]`, and observations `[steps, 4, 4]` before acting."""
+    agent = mock_algorithm.MockAlgorithm(envs.action_space)
+    parts = steps if isinstance(steps, list) else [steps]
+    scores = [tools.simulate(envs, agent, x, training)["score"].numpy() for x in parts]
+    envs.close()
+    seen = [[] for _ in range(len(envs))]
+    for call in agent.calls:
+        if call.name == "perform":
+            for place, row in enumerate(call.agent_indices):
+                seen[row].append(call.arrays["observation"][place])
+    seen = np.stack([x[: sum(parts)] for x in seen], 1)
+    return np.concatenate(scores), seen
+
+
+BACKENDS = [
+    ("serial", False),
+    ("process", False),
+    ("workers", False),
+    ("workers", True),
+]
+
+
+@pytest.mark.parametrize(("backend", "halves"), BACKENDS)
+@pytest.mark.parametrize("name", ["level", "wind"])
+def test_episodes_have_the_value_of_the_step_at_which_they_begin(backend, halves, name):
+    _, seen = play(started(100, {name: LINEAR}, backend, halves), 9)
+    found = seen[..., ["level", "wind"].index(name)]
+    # Four environments make four steps at a time; episodes begin at every third.
+    expected = np.repeat([100, 112, 124], 3)
+    np.testing.assert_array_equal(found, np.stack([expected] * 4, 1))
+
+
+@pytest.mark.parametrize(("backend", "halves"), BACKENDS)
+def test_scores_are_those_of_the_values(backend, halves):
+    envs = started(50, {"level": LINEAR}, backend, halves)
+    scores, _ = play(envs, 9)
+    assert scores[2::3].tolist() == [[3 * x] * 4 for x in (50, 62, 74)]
+    assert not scores[[0, 1, 3, 4, 6, 7]].any()
+
+
+def test_evaluation_keeps_the_value_of_the_present_step():
+    envs = started(50, {"level": LINEAR})
+    scores, _ = play(envs, 9, training=False)
+    assert scores[2::3].tolist() == [[150] * 4] * 3
+
+
+@pytest.mark.parametrize(("backend", "halves"), [BACKENDS[0], BACKENDS[3]])
+def test_cutting_changes_nothing(backend, halves):
+    kwargs = {"level": UNIFORM, "wind": LINEAR}
+    whole, _ = play(started(7, kwargs), 12)
+    scores, _ = play(started(7, kwargs, backend, halves), [1, 2, 4, 5])
+    np.testing.assert_array_equal(scores, whole)
+
+
+def test_values_are_drawn_for_every_episode_from_the_seed_of_the_row():
+    whole, seen = play(started(0, {"level": UNIFORM, "wind": UNIFORM}), 30)
+    levels, winds = seen[::3, :, 0], seen[::3, :, 1]
+    np.testing.assert_allclose(whole[2::3], 3 * levels, rtol=1e-6)
+    for values in (levels, winds):
+        assert len(np.unique(values)) == values.size == 40
+        assert 2 <= values.min() < 2.3
+        assert 4.7 < values.max() <= 5
+    assert not np.intersect1d(levels, winds).size
+    again, _ = play(started(0, {"wind": UNIFORM, "level": UNIFORM}), 30)
+    np.testing.assert_array_equal(again, whole)
+    seeds = np.array([1, 0, 2, 9])
+    swapped, _ = play(started(0, {"level": UNIFORM, "wind": UNIFORM}, seeds=seeds), 30)
+    np.testing.assert_array_equal(swapped[:, [1, 0, 2]], whole[:, :3])
+    assert (swapped[2::3, 3] != whole[2::3, 3]).all()
+
+
+def test_randomness_of_the_environment_stays_a_function_of_the_seed():
+    """Also of one that is made anew within the phase, as after a resumption."""
+    kwargs = {"level": {"type": "piecewise", "values": [1, 2], "boundaries": [24]}}
+    envs = started(0, kwargs)
+    _, whole = play(envs, 18)
+    other = started(0, kwargs)
+    agent = mock_algorithm.MockAlgorithm(other.action_space)
+    tools.simulate(other, agent, 13)  # A phase before, at whose end the level is two.
+    other.elapsed = 0
+    other.discontinue(np.arange(4))
+    _, again = play(other, 18)
+    np.testing.assert_array_equal(again[..., :3], whole[..., :3])
+    randoms = whole[..., 2]
+    assert len(np.unique(randoms)) == randoms.size  # A new one does not repeat it.
+
+
+def test_environments_are_made_anew_only_if_a_value_has_changed():
+    kwargs = {"level": {"type": "piecewise", "values": [1, 2], "boundaries": [24]}}
+    envs = started(0, kwargs)
+    before = Told.made
+    _, seen = play(envs, 18)
+    assert Told.made == before + 4
+    assert seen[:, 0, 0].tolist() == [1] * 6 + [2] * 12
+    envs = started(0, {"wind": LINEAR})
+    before = Told.made
+    play(envs, 18)
+    assert Told.made == before
+
+
+def test_whole_numbers_of_pieces_are_integers():
+    kwargs = {"length": {"type": "piecewise", "values": [3, 2], "boundaries": [9]}}
+    scores, _ = play(started(0, {**kwargs, "level": 1.0}), 9)
+    assert scores[:, 0].tolist() == [0, 0, 3, 0, 2, 0, 2, 0, 2]
+    random = np.random.default_rng(0)
+    (schedule,) = curriculum.schedules_of(kwargs).values()
+    found = curriculum._value(schedule, np.float64(9), random)
+    assert (type(found), found) == (int, 2)
+
+
+def test_wrappers_are_around_the_new_environment():
+    wrappers = [{"type": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 2}]
+    environment = Environment(
+        Told, "serial", 1, kwargs={"level": LINEAR}, wrappers=wrappers
+    )
+    assert make.describe(environment).max_length == 2
+    envs = make.in_graph(environment)
+    envs.discontinue(np.arange(1))
+    scores, _ = play(envs, 6)
+    assert scores[:, 0].tolist() == [0, 0, 0, 4, 0, 8]
+
+
+def test_gravity_of_gymnasiums_environments():
+    """An attribute of cartpole; an argument of the pendulum, behind its wrappers."""
+    for id, name in (("CartPole-v1", "gravity"), ("Pendulum-v1", "g")):
+        environment = Environment(id, "serial", 2, kwargs={name: LINEAR})
+        batch = make.batch(environment)
+        curriculum.preparation(environment.kwargs, [batch])(7, 1)
+        batch.reset(seeds=[0, 1])
+        assert [getattr(env.unwrapped, name) for env in (batch[0], batch[1])] == [7, 7]
+        plain = gymnasium.make(id)
+        if name == "gravity":
+            plain.unwrapped.gravity = 7
+        else:
+            plain = gymnasium.make(id, g=7)
+        expected, _ = plain.reset(seed=1)
+        np.testing.assert_array_equal(batch.reset([1], [1])[0], expected)
+        action = plain.action_space.sample()
+        observation, *_ = batch.step(np.stack([action, action]))
+        np.testing.assert_array_equal(observation[1], plain.step(action)[0])
+        batch.close()
+
+
+def test_other_mappings_are_arguments():
+    kwargs = {
+        "goal": {"type": "Goal", "size": 3},
+        "kind": {"type": "Kinematics"},
+        "bounds": {"low": 1, "high": 2},
+        "level": LINEAR,
+    }
+    assert set(curriculum.schedules_of(kwargs)) == {"level"}
+
+
+def test_objects_are_schedules_too():
+    made = schedules.Schedule("constant", 2.0), curriculum.Uniform(1.0, 3.0)
+    kwargs = dict(zip("ab", made, strict=True))
+    assert curriculum.schedules_of(kwargs) == kwargs
+
+
+def test_automatic_backend_is_one_that_follows():
+    for id in ("HalfCheetah-v5", "ALE/Pong-v5", "CartPole-v1"):
+        assert make.choose(Environment(id, kwargs={"x": UNIFORM})) == "workers"
+
+
+def test_mistakes():
+    for backend in {*config.BACKENDS} - {*config.FOLLOWING}:
+        with pytest.raises(config_.ConfigError, match=f"backend {backend} cannot fol"):
+            Environment("HalfCheetah-v5", backend, kwargs={"x": LINEAR})
+    with pytest.raises(
+        config_.ConfigError, match="'environment.kwargs.x.unit' must be"
+    ):
+        Environment(Told, kwargs={"x": {**LINEAR, "unit": "updates"}})
+    with pytest.raises(config_.ConfigError, match="x.low' must be float, got 'a'"):
+        Environment(Told, kwargs={"x": {**UNIFORM, "low": "a"}})
+    with pytest.raises(config_.ConfigError, match="wend' is no .* mean 'wind'"):
+        make.describe(Environment(Told, kwargs={"wend": LINEAR}))
+
+
+class Growing(Told):
+    def __init__(self, size):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (size,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.observation_space.shape), {}
+
+
+@pytest.mark.parametrize("backend", ["serial", "workers"])
+def test_values_that_change_spaces_or_are_refused_at_last(backend):
+    sizes = {"type": "piecewise", "values": [1, 2], "boundaries": [5]}
+    environment = Environment(Growing, backend, 1, kwargs={"size": sizes})
+    batch = make.batch(environment)
+    curriculum.preparation(environment.kwargs, [batch])(5, 1)
+    with pytest.raises(
+        checks.EnvDataError, match=r"^Environment row 0.*change the spa"
+    ):
+        batch.reset()
+    batch.close()
+    sizes = {"type": "piecewise", "values": [1, -2], "boundaries": [5]}
+    environment = Environment(Growing, backend, 1, kwargs={"size": sizes})
+    batch = make.batch(environment)
+    curriculum.preparation(environment.kwargs, [batch])(5, 1)
+    with pytest.raises(processes.EnvError, match="Environment row 0"):
+        batch.reset()
+    batch.close()
