@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -127,6 +128,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 
     optimizers: list[optimizers.Optimizer]
     """Optimizers whose learning rates follow schedules."""
+    create_memory: Callable[..., memories.Replay] = memories.Replay
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         if config.prioritized:
             selector = {"type": "prioritized", "alpha": config.priority_alpha}
         with placement.memory():
-            self.memory = memories.Replay(
+            self.memory = self.create_memory(
                 spaces.transform(lambda x: tf.TensorSpec(x.shape, x.dtype), specs),
                 action,
                 num_agents,

@@ -14,13 +14,7 @@ import tensorflow as tf
 
 from agents import optimizers
 from agents.algorithms import off_policy
-from agents.networks import (
-    boxes,
-    distributions,
-    modes,
-    squashed,
-    twin_critics,
-)
+from agents.networks import boxes, distributions, modes, squashed, twin_critics
 from agents.tools import bounds, placement, schedules, spaces
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from agents import environments
 from agents.environments import make
+from agents.experiments import goals
 from agents.tools import bounds, calls, config_files, errors, sections
 from agents.tools import config as config_
 
@@ -114,6 +115,8 @@ class Config:
     preprocessing: list | dict = dataclasses.field(default_factory=list)
     """Preprocessing stages of observations: a list, or for structured observations
     lists by the path of the part; see `preprocessing.stages.create`."""
+    hindsight: goals.Hindsight = goals.Hindsight()
+    """Other goals for replayed transitions, of environments that have goals."""
     seed: Annotated[int, bounds.SEED] = 0
     devices: Devices = dataclasses.field(default_factory=Devices)
 
@@ -151,6 +154,14 @@ class Config:
             from agents import preprocessing
 
             cls = preprocessing.subclass(cls, self.preprocessing)
+        if self.hindsight.share:
+            if self.preprocessing:
+                raise config_.ConfigError(
+                    "config keys 'hindsight' and 'preprocessing' exclude each other; "
+                    "set algorithm.normalize_observations=true instead of stages."
+                )
+            space = description.observation_space
+            cls = goals.subclass(cls, self.hindsight, self.environment, space)
         try:
             with calls.blame(cls, "__init__", ValueError):
                 return cls(

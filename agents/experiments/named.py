@@ -8,6 +8,7 @@ from typing import Any
 
 from agents.environments import Environment
 from agents.experiments import config as experiment
+from agents.experiments import goals
 from agents.experiments.config import Config, Train
 from agents.tools import config as config_
 from agents.tools import config_files, sections
@@ -409,6 +410,27 @@ def cartpole_dqn() -> Config:
     )
 
 
+def bit_flipping() -> Config:
+    """Make bits equal to a goal, by Q-learning in hindsight; `hindsight.share=0` fails.
+
+    The task of Andrychowicz et al. (2017), section 3.1.
+    """
+    config = _replay(
+        "dqn",
+        "agents.environments.goals:BitFlipping",
+        60_000,
+        batch_size=128,
+        discount=0.98,
+        replay_ratio=0.5,
+        epsilon={"type": "linear", "from": 0.5, "to": 0.02, "over": 20_000},
+        target_period=1,
+        target_tau=0.05,
+        network={"layers": [256]},
+        optimizer={"type": "adam", "learning_rate": 1e-3},
+    )
+    return dataclasses.replace(config, hindsight=goals.Hindsight(share=0.8))
+
+
 def cartpole_apex() -> Config:
     """Balance a pole by Q-learning of agents that explore to different degrees."""
     config = _replay(
@@ -735,6 +757,7 @@ EXPERIMENTS = {
         atari_pong_impala,
         cartpole_masked,
         cartpole_masked_forward,
+        bit_flipping,
         debug,
     )
 }

@@ -22,10 +22,7 @@ class Policy(tf.Module):
         return ()
 
     def decide(
-        self,
-        observation: Any,
-        state: Any,
-        generator: tf.random.Generator | None = None,
+        self, observation: Any, state: Any, generator: tf.random.Generator | None = None
     ) -> tuple[Any, Any]:
         """Choose actions for observations `[K, ...]`; change no variable.
 

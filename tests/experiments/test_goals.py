@@ -1,0 +1,125 @@
+"""Hindsight in configs, and outcomes that environments compute."""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents import environments
+from agents.environments import goals as goal_environments
+from agents.environments import make
+from agents.experiments import goals, named
+from agents.tools import config as config_
+from agents.tools import errors, spaces
+
+BITS = "agents.environments.goals:BitFlipping"
+SPACE = gymnasium.spaces.MultiBinary(6)
+
+
+class Together(goal_environments.BitFlipping):
+    """Computes rewards of many goals in one call, and tells nothing of the end."""
+
+    compute_terminated = property()
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -np.abs(achieved_goal - desired_goal).sum(-1).astype(np.float64)
+
+
+class Rewardless(goal_environments.BitFlipping):
+    compute_reward = property()
+
+
+def pairs(count=50, seed=0):
+    random = np.random.default_rng(seed)
+    achieved = random.integers(0, 2, (count, 6), np.int8)
+    desired = np.where(random.random((count, 1)) < 0.5, achieved, 1 - achieved)
+    return achieved, desired.astype(np.int8)
+
+
+def environment(id, **kwargs):
+    return environments.Environment(id=id, kwargs={"bits": 6, **kwargs})
+
+
+@pytest.mark.parametrize("cls", [goal_environments.BitFlipping, Together])
+def test_outcomes_are_those_that_the_environment_computes(cls):
+    outcome = goals._Outcome(environment(cls), SPACE)
+    achieved, desired = pairs()
+    reward, terminated = outcome(tf.constant(achieved), tf.constant(desired))
+    env = cls(6)
+    expected = [
+        env.compute_reward(x, y, {}) for x, y in zip(achieved, desired, strict=True)
+    ]
+    np.testing.assert_array_equal(reward, np.float32(expected))
+    reached = (achieved == desired).all(1)
+    np.testing.assert_array_equal(terminated, reached & (cls is not Together))
+    assert 10 < reached.sum() < 40
+    assert (reward.shape, terminated.shape) == ([50], [50])
+
+
+def config(*assignments):
+    small = "environment.kwargs={bits: 6}", "algorithm.start_size=128"
+    return named.load("bit_flipping", [*small, *assignments])
+
+
+def create(made):
+    return made.create_algorithm(make.describe(made.environment))
+
+
+def test_replayed_goals_are_relabelled():
+    agent = create(config())
+    assert type(agent).__name__ == "DQN"
+    assert agent.config.jit is False
+    env, rows = goal_environments.BitFlipping(6), tf.constant([0])
+    observation, _ = env.reset(seed=3)
+    agent.memory.begin(rows)
+    for action in (0, 1, 2, 3):
+        following, reward, *ends, _ = env.step(action)
+        batch = [{k: v[None] for k, v in x.items()} for x in (observation, following)]
+        facts = [[action]], [reward], *([x] for x in ends)
+        agent.memory.append(rows, batch[0], *map(tf.constant, facts), batch[1])
+        observation = following
+    items = agent.memory.sample(400, tf.constant([1, 2]))
+    goal = items["next_observation"]["desired_goal"].numpy()
+    achieved = items["next_observation"]["achieved_goal"].numpy()
+    reached = (goal == achieved).all(1)
+    np.testing.assert_array_equal(items["reward"], np.where(reached, 0, -1))
+    np.testing.assert_allclose(items["discount"], np.where(reached, 0, 0.98))
+    assert reached.mean() > 0.2
+    assert 0.1 < (goal == env.reset(seed=3)[0]["desired_goal"]).all(1).mean() < 0.3
+
+
+@pytest.mark.parametrize(
+    ("assignment", "error", "text"),
+    [
+        ("algorithm.jit=true", config_.ConfigError, "leave it out, or declare hindsi"),
+        ("preprocessing=[normalize]", config_.ConfigError, "exclude each other"),
+        ("algorithm.type=ppo", config_.ConfigError, "PPO has no replay memory"),
+        ("environment.id=CartPole-v1", spaces.UnsupportedSpaceError, "needs Dict"),
+        ("algorithm.n_step=2", errors.Mistake, "n_step 1"),
+    ],
+)
+def test_what_cannot_be_relabelled_is_refused(assignment, error, text):
+    made = named.load("bit_flipping", [assignment])
+    with pytest.raises(error, match=text) as raised:
+        create(made)
+    assert "\n" not in str(raised.value)
+
+
+def test_environments_without_rewards_of_goals_are_named():
+    outcome = goals._Outcome(environment(Rewardless), SPACE)
+    with pytest.raises(config_.ConfigError, match="has no compute_reward"):
+        outcome.compute(*pairs())
+
+
+def test_functions_of_users_replace_the_environment(tmp_path, monkeypatch):
+    (tmp_path / "outcomes.py").write_text(
+        "import tensorflow as tf\n"
+        "def same(achieved, desired):\n"
+        "    same = tf.reduce_all(achieved == desired, 1)\n"
+        "    return tf.cast(same, tf.float32), same\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    agent = create(config("hindsight.outcome=outcomes:same"))
+    assert agent.config.jit is True
+    with pytest.raises(config_.ConfigError, match="with share 0"):
+        config("hindsight.outcome=outcomes:same", "hindsight.share=0")
