@@ -63,7 +63,8 @@ def play(
 ) -> Any:
     """Run the first episodes of every row to their end; return `loop.FirstEpisodes`.
 
-    Arguments of environments have the values of this step of training. Variables of checkpoints, including random numbers, do not change.
+    Arguments of environments have the values of this step of training. Variables of
+    checkpoints, including random numbers, do not change.
     """
     import tensorflow as tf
 
