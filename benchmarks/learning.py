@@ -1,13 +1,15 @@
 """Learning curves of presets over seeds, kept under `docs/results`.
 
-    python benchmarks/learning.py CONFIG [CONFIG ...] [--seeds 0 1 2:300000]
+    python benchmarks/learning.py CONFIG [CONFIG ...] [--seeds 0 1 2:300000 100-119]
                                   [--logdir DIR]
 
 Trains every config with every seed by the `train` command, then measures the final
 policy by `evaluate` (20 deterministic episodes, environments seeded apart from
-training). A seed may be followed by a colon and the environment steps that suffice.
-Writes `CONFIG.csv` (evaluations over steps), `CONFIG.json` (final returns,
-command, versions, date) and `CONFIG.png`. Interrupted, it goes on where it stopped.
+training). Seeds are numbers or ranges that include both ends; a number may be followed by
+a colon and the environment steps that suffice. Writes `CONFIG.csv` (evaluations over
+steps), `CONFIG.json` (final returns of all seeds, their interquartile mean with its 95%
+bootstrap interval, command, versions, commit, date) and `CONFIG.png`. Interrupted, it goes
+on where it stopped.
 """
 
 import argparse
@@ -15,9 +17,12 @@ import csv
 import datetime
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
+
+import numpy as np
+
+from agents.experiments import curves, evaluation
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -29,12 +34,22 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     parser.add_argument("--logdir", type=pathlib.Path, default=ROOT / "logdir/results")
     args = parser.parse_args()
+    seeds = dict(pair for text in args.seeds for pair in expanded(text))
     for config in args.configs:
-        runs = {}
-        for seed in args.seeds:
-            number, _, steps = seed.partition(":")
-            runs[number] = train(config, number, args.logdir, int(steps or 0))
+        runs = {
+            seed: train(config, seed, args.logdir, steps)
+            for seed, steps in seeds.items()
+        }
         store(config, runs, args.seeds)
+
+
+def expanded(text: str) -> list[tuple[str, int]]:
+    """Return seeds and their steps, or 0, of an argument."""
+    if "-" in text:
+        first, last = map(int, text.split("-"))
+        return [(str(seed), 0) for seed in range(first, last + 1)]
+    seed, _, steps = text.partition(":")
+    return [(seed, int(steps or 0))]
 
 
 def train(config: str, seed: str, logdir: pathlib.Path, steps: int) -> pathlib.Path:
@@ -56,15 +71,15 @@ def evaluations(run: pathlib.Path) -> list[dict]:
     return [row for row in rows if row["phase"] == "evaluate"]
 
 
-def command(name: str, *arguments: str) -> str:
-    """Run a command of the package; returns what it prints."""
-    return subprocess.run(
-        [sys.executable, "-m", f"agents.scripts.{name}", *arguments],
+def command(name: str, *arguments: str) -> None:
+    """Run a command of the package."""
+    module = f"agents.scripts.{name}"
+    subprocess.run(
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    ).stdout
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
@@ -78,16 +93,18 @@ def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
         for seed, run in runs.items():
             for row in evaluations(run):
                 writer.writerow([seed, row["step"], round(row["score"], 2)])
-            output = command("evaluate", "--logdir", str(run), "--num_episodes", "20")
-            finals[seed] = json.loads(output.splitlines()[-1])
+            finals[seed] = evaluation.evaluate(str(run))
     last = next(iter(runs.values()))
-    returns = [final["mean_return"] for final in finals.values()]
+    returns = np.array([final["mean_return"] for final in finals.values()])
     result = {
         "config": config,
-        "mean_of_seeds": statistics.mean(returns),
-        "lowest_seed": min(returns),
+        "mean_of_seeds": float(returns.mean()),
+        "lowest_seed": float(returns.min()),
+        "interquartile_mean": float(curves.interquartile_mean(returns)),
+        "interval": curves.interval(returns).tolist(),
         "finals": finals,
         "command": f"python benchmarks/learning.py {config} --seeds " + " ".join(seeds),
+        "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "versions": (last / "versions.txt").read_text().splitlines(),
     }
@@ -95,7 +112,14 @@ def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
     (folder / f"{config}.json").write_text(text + "\n")
     names = [str(run) for run in runs.values()]
     command("plot", *names, "--outfile", str(folder / f"{config}.png"))
-    print(f"{config}: {result['mean_of_seeds']:,.1f}, seeds {returns}", flush=True)
+    numbers = ", ".join(f"{x:,.1f}" for x in returns)
+    print(f"{config}: {result['interquartile_mean']:,.1f}; {numbers}", flush=True)
+
+
+def commit() -> str:
+    """Return the commit of the code, with a mark if it has changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.check_output(command, cwd=ROOT, text=True).strip()
 
 
 if __name__ == "__main__":

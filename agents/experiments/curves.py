@@ -134,13 +134,13 @@ def aggregate(label: str, series: Sequence[Series], statistic: str = "mean") -> 
     # [runs, points]
     returns = np.stack([np.interp(grid, one.x, one.mean) for one in series])
     if statistic == "iqm":
-        middle, (lower, upper) = _interquartile_mean(returns), _interval(returns)
+        middle, (lower, upper) = interquartile_mean(returns), interval(returns)
     else:
         middle, (lower, upper) = returns.mean(0), np.percentile(returns, [25, 75], 0)
     return Curve(label, len(series), grid, middle, lower, upper)
 
 
-def _interquartile_mean(values: np.ndarray) -> np.ndarray:
+def interquartile_mean(values: np.ndarray) -> np.ndarray:
     """Compute the mean of the middle half along the first axis, `[runs, ...]`.
 
     A quarter of the runs on each side counts nothing, a fraction of a run in part.
@@ -152,11 +152,15 @@ def _interquartile_mean(values: np.ndarray) -> np.ndarray:
     return np.tensordot(weights, np.sort(values, 0), 1)
 
 
-def _interval(returns: np.ndarray) -> np.ndarray:
-    """Compute the 95% bootstrap interval `[2, points]` of runs, `[runs, points]`."""
+def interval(returns: np.ndarray) -> np.ndarray:
+    """Compute the 95% bootstrap interval `[2, ...]` of the interquartile mean of runs.
+
+    Args:
+      returns: One row per run, `[runs, ...]`.
+    """
     count = len(returns)
     drawn = np.random.default_rng(0).integers(count, size=(count, RESAMPLES))
-    return np.percentile(_interquartile_mean(returns[drawn]), [2.5, 97.5], 0)
+    return np.percentile(interquartile_mean(returns[drawn]), [2.5, 97.5], 0)
 
 
 def _config(run: pathlib.Path) -> dict:
