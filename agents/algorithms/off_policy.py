@@ -129,6 +129,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
     optimizers: list[optimizers.Optimizer]
     """Optimizers whose learning rates follow schedules."""
     create_memory: Callable[..., memories.Replay] = memories.Replay
+    """Creates the memory; subclasses have others."""
 
     def __init__(
         self,

@@ -284,16 +284,10 @@ def cartpole_impala() -> Config:
     The run has one phase: after a reset all episodes have equal lengths, so that small
     batches show equal times of all of them, and good policies are lost again.
     """
-    rate = {"type": "linear", "from": 2e-3, "to": 0, "over": 100_000}
     config = _late(
-        "CartPole-v1",
-        50_000,
-        num_agents=8,
-        learning_rate=rate,
-        unroll_length=10,
-        entropy_coef=0.001,
+        "CartPole-v1", 100_000, num_agents=8, unroll_length=10, entropy_coef=0.001
     )
-    return dataclasses.replace(config, train=Train(steps=50_000, eval_every=50_000))
+    return dataclasses.replace(config, train=Train(steps=100_000, eval_every=100_000))
 
 
 def cheetah_impala() -> Config:

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import agents
 from agents import environments
 from agents.environments import goals as goal_environments
 from agents.environments import make
-from agents.experiments import goals, named
+from agents.experiments import evaluation, goals, named, runs
 from agents.tools import config as config_
 from agents.tools import errors, spaces
 
@@ -123,3 +124,30 @@ def test_functions_of_users_replace_the_environment(tmp_path, monkeypatch):
     assert agent.config.jit is True
     with pytest.raises(config_.ConfigError, match="with share 0"):
         config("hindsight.outcome=outcomes:same", "hindsight.share=0")
+
+
+def success(bits, steps, share):
+    """Share of 200 episodes that reach the goal after training."""
+    made = named.load(
+        "bit_flipping",
+        [f"environment.kwargs={{bits: {bits}}}", f"hindsight.share={share}"],
+    )
+    envs = runs.environments(made)
+    try:
+        agent = runs.algorithm(made, runs.describe(made))
+        envs.discontinue(np.arange(len(envs)))
+        agents.simulate(envs, agent, steps // len(envs))
+        played = evaluation.play(envs, agent, 200, stochastic=False, seed=1)
+    finally:
+        envs.close()
+    return np.mean(np.array(played.scores) > -bits)
+
+
+@pytest.mark.parametrize("bits", [8, pytest.param(15, marks=pytest.mark.slow)])
+def test_goals_are_reached_in_hindsight(bits):
+    assert success(bits, {8: 8_000, 15: 60_000}[bits], share=0.8) >= 0.95
+
+
+@pytest.mark.slow
+def test_distant_goals_are_not_reached_without_hindsight():
+    assert success(15, 60_000, share=0) < 0.5
