@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 VENV := .venv
 REQUIREMENTS := pyproject.toml constraints.txt
 
-.PHONY: help train test test-slow lint format clean
+.PHONY: help train test test-slow lint format docs clean
 
 help:
 	@echo "make train CONFIG=pendulum [ARGS='--seed 1 --set train.steps=50000']"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-slow   run the tests that take minutes"
 	@echo "make lint        check style"
 	@echo "make format      fix style"
+	@echo "make docs        build the pages into docs/_build/index.html"
 	@echo "make clean       remove the installation and caches, but no runs"
 
 train: $(VENV)/installed
@@ -34,8 +35,12 @@ format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
+docs: $(VENV)/installed-docs
+	$(VENV)/bin/python -m sphinx -q -n -W --keep-going docs docs/_build
+	@echo "Open docs/_build/index.html"
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/api .pytest_cache .ruff_cache *.egg-info
 	find agents tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A healthy environment is kept and only brought up to date.
@@ -62,4 +67,11 @@ $(VENV)/installed-dev: $(REQUIREMENTS)
 		"a few minutes."
 	$(create_venv)
 	@$(VENV)/bin/python -m pip install -qq -e '.[dev]' -c constraints.txt
+	@touch $(VENV)/installed $@
+
+$(VENV)/installed-docs: $(REQUIREMENTS)
+	@echo "Installing with tools for the pages into $(VENV); this happens once and" \
+		"takes a few minutes."
+	$(create_venv)
+	@$(VENV)/bin/python -m pip install -qq -e '.[docs]' -c constraints.txt
 	@touch $(VENV)/installed $@

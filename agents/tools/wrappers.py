@@ -2,15 +2,13 @@
 
 Gymnasium itself has these wrappers of the ancestors of this toolkit:
 
-| Ancestor      | Gymnasium wrapper                                           |
-|---------------|-------------------------------------------------------------|
-| ActionRepeat  | `RepeatAction(num_repeats)`, `MaxAndSkipObservation`        |
-| AutoReset     | `Autoreset`; not needed here, batches own their resets      |
-| CacheSpaces   | not needed; batches read the spaces once                    |
-| ClipAction    | `ClipAction`                                                |
-| FrameHistory  | `FrameStackObservation` for consecutive frames              |
-| LimitDuration | `TimeLimit(max_episode_steps)`                              |
-| RangeNormalize| `RescaleAction`, `RescaleObservation` when bounds are known |
+- `ActionRepeat`: `RepeatAction(num_repeats)`, `MaxAndSkipObservation`
+- `AutoReset`: `Autoreset`; not needed here, because batches own their resets
+- `CacheSpaces`: not needed; batches read the spaces once
+- `ClipAction`: `ClipAction`
+- `FrameHistory`: `FrameStackObservation` for consecutive frames
+- `LimitDuration`: `TimeLimit(max_episode_steps)`
+- `RangeNormalize`: `RescaleAction`, `RescaleObservation` when bounds are known
 """
 
 import inspect
