@@ -18,7 +18,8 @@ author = "The agents developers"
 version = release = agents.__version__
 html_title = "agents"
 html_theme = "furo"
-html_copy_source = False
+html_copy_source = html_show_copyright = False
+highlight_language = "none"
 exclude_patterns = ["_build"]
 extensions = [
     "myst_parser",
@@ -82,7 +83,7 @@ def name_exports(app, what, name, obj, options, lines) -> None:
 
 def mark_code(app, what, name, obj, options, lines) -> None:
     """Turn code in a docstring, marked as in Markdown, into literals."""
-    text = re.sub(r"(?<=\n)\n(?=    )", "\n::\n\n", "\n".join(lines))
+    text = re.sub(r"(?<=\n)\n(?=    )", "\n.. code-block:: default\n\n", "\n".join(lines))
     text = re.sub(r"(?<![`:])`([^`<]+)`", r"``\1``", text)
     lines[:] = text.split("\n")
 
