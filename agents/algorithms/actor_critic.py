@@ -29,19 +29,22 @@ class Config:
     """Steps of every agent per update, when training on unrolls."""
     # Returns.
     discount: bounds.Fraction = 0.99
+    """Weight of a reward that comes one step later."""
     normalize_observations: bool = True
+    """Shift and scale observations to mean 0 and deviation 1 of the run so far."""
     normalize_rewards: str = "return"
     """Divide rewards by the root mean square of the `reward` or of the discounted
     `return` and clip; only `clip`; or `none`. Reported returns are always raw."""
     reward_clip: bounds.PositiveFloat = 10.0
+    """Bound of absolute rewards in training, after they are divided."""
     # Objective.
     entropy_coef: schedules.Scalar = 0.0
+    """Weight of the entropy of the policy, which keeps it from becoming certain."""
     value_coef: bounds.NotNegative = 0.5
     """Weight of the value loss in the sum of both losses."""
     # Optimization.
     learning_rate: bounds.NotNegative | None = None
-    """Learning rate of all optimizers, except for those that declare their own; none
-    for the default of each."""
+    """Rate of all optimizers that do not declare their own; none for their defaults."""
     optimizer: dict | None = None
     """Optimizer of the sum of both losses: nested blocks with a `type`, see
     `agents.optimizers`."""
@@ -53,6 +56,7 @@ class Config:
     XLA computes slowly on CPUs. Compiled whole episodes include their padding, so it
     pays if all have the same length. Compiled environments do so in any case."""
     network: NetworkConfig = NetworkConfig()
+    """Layers of policy and values: a preset, a list, or a mapping."""
 
     def __post_init__(self) -> None:
         bounds.require(self)
@@ -325,9 +329,8 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
             key = "reward" if config.normalize_rewards == "reward" else "discounted"
             self.rewards.update(data[key], mask)
         self.optimizer.schedule(self.time)
-        entropy_coef = self.now.entropy_coef
         seed = self.generator.uniform_full_int([2], tf.int32)
-        metrics = self._update(data, mask, seed, entropy_coef)
+        metrics = self._update(data, mask, seed, self.now.entropy_coef)
         if "failed_updates" in metrics:  # The others are of updates that were undone.
             failed = metrics.pop("failed_updates")
             self.report({"failed_updates": failed})

@@ -39,6 +39,7 @@ class Config(dqn.Config):
     """Probability of a random action of the first agent. The probability of agent i of
     N is `epsilon ** (1 + epsilon_alpha * i / (N - 1))` and never changes."""
     epsilon_alpha: bounds.NotNegativeFloat = 7.0
+    """Steepness of this ladder; zero gives all agents the same probability."""
     ladder_size: bounds.Size | None = None
     """Number N of all agents, if the present ones are only a part of them."""
     ladder_offset: bounds.Whole = 0

@@ -53,6 +53,7 @@ class Config(off_policy.Config):
     target_tau: bounds.Share = 1.0
     """Fraction of the way that the target network moves each time, in (0, 1]."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
+    """Optimizer of the network."""
     network: NetworkConfig = NetworkConfig(layers=(128, 128))
 
     def __post_init__(self) -> None:

@@ -33,27 +33,30 @@ class Config:
     """Frames in a stacked observation; each frame is stored only once."""
     # Returns.
     discount: bounds.FractionFloat = 0.99
+    """Weight of a reward that comes one step later."""
     n_step: bounds.Size = 1
     """Rewards to sum up before the bootstrapped value."""
     reward_clip: bounds.PositiveFloat | None = None
     """Bound of absolute rewards in training; reported returns are raw."""
     normalize_observations: bool = False
+    """Shift and scale observations to mean 0 and deviation 1 of the run so far."""
     # Priorities.
     prioritized: bool = False
     """Sample by temporal difference error; Schaul et al. (2016)."""
     priority_alpha: bounds.NotNegativeFloat = 0.6
+    """Exponent of priorities; zero samples uniformly."""
     priority_beta: bounds.NotNegative = 0.4
     """Exponent of importance weights."""
     # Optimization.
     learning_rate: bounds.NotNegative | None = None
-    """Learning rate of all optimizers, except for those that declare their own; none
-    for the default of each."""
+    """Rate of all optimizers that do not declare their own; none for their defaults."""
     jit: bool | None = None
     """Compile updates by XLA; none does so for networks without convolutions."""
     threads: str = "one"
     """CPU threads of an update: `one`; several `within` large operations such as
     convolutions; or several operations `beside` one another, as for two networks."""
     network: NetworkConfig = NetworkConfig(layers=(256, 256))
+    """Layers of every network: a preset, a list, or a mapping."""
 
     def __post_init__(self) -> None:
         bounds.require(self)

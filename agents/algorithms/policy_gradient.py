@@ -35,6 +35,7 @@ class Config(actor_critic.Config):
     gae_lambda: bounds.Fraction = 0.95
     """Decay of later value errors; 1 gives Monte-Carlo advantages of high variance."""
     normalize_advantages: bool = True
+    """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
     # Optimization.
     value_optimizer: dict | None = None
     """Optimizer of the values in place of `optimizer`; with a shared torso it trains
@@ -169,8 +170,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         items["state"] = tf.nest.map_structure(lambda x: chunks(x)[:, 0], data["state"])
         if "kl" in self.optimizer.needs:  # Some episodes began before other updates.
             items["before"] = self.network.policy(*_inputs(items))
-        value = self.network.value(*_inputs(items))
-        value = tf.reshape(value, mask.shape)
+        value = tf.reshape(self.network.value(*_inputs(items)), mask.shape)
         ends = done | (tf.range(length) == length - 1)
         next_value = returns.next_values(value, ends, data["bootstrap"])
         advantage = returns.advantage(

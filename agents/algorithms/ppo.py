@@ -30,24 +30,29 @@ class Config(policy_gradient.Config):
     kl_target: bounds.Positive = 0.01
     """Target of the KL divergence per update, in nats; the penalty adapts to it."""
     kl_cutoff_factor: bounds.NotNegative = 2.0
+    """Multiple of `kl_target` above which the divergence costs `kl_cutoff_coef`, too."""
     kl_cutoff_coef: bounds.NotNegative = 1000.0
     """Weight of the squared KL divergence beyond `kl_cutoff_factor` targets."""
     kl_penalty: bounds.NotNegativeFloat = 1.0
     """Initial weight of the KL divergence."""
     clip: bounds.Positive = 0.2
+    """Distance of importance ratios from one beyond which the objective is flat."""
     value_clip: bounds.Positive | None = None
     """Largest change of values per update, in units of normalized returns."""
     # Optimization by Adam, unless other optimizers are given.
     epochs: bounds.Count = 25
+    """Times that an update uses every step of its data."""
     minibatch_size: bounds.Size | None = None
     """Steps per gradient step; none for the whole batch."""
     block_size: bounds.Size = 1000
     """Steps of the whole batch to compute at a time. The KL cut-off applies to each
     block, as it applies to each episode in the paper."""
     learning_rate: bounds.NotNegative = 1e-4
+    """Learning rate of the policy."""
     value_learning_rate: bounds.NotNegative | None = 1e-3
     """Learning rate of the values; none for that of the policy."""
     adam_epsilon: bounds.NotNegativeFloat = 1e-7
+    """Constant in the denominator of Adam."""
     clip_norm: bounds.NotNegative | None = None
     """Largest global norm of the gradients of policy and of value, each."""
 

@@ -35,10 +35,13 @@ class Config(off_policy.Config):
     """Target entropy in nats; none for minus the number of action dimensions, or 0.5
     log n for n discrete actions."""
     initial_temperature: bounds.PositiveFloat = 1.0
+    """Weight of the entropy at first; later it is learned."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
     """Optimizer of the policy."""
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
+    """Optimizer of both critics."""
     temperature_optimizer: dict = dataclasses.field(default_factory=_descent)
+    """Optimizer of the weight of the entropy."""
     jit: bool = False
     threads: str = "beside"
 
@@ -233,9 +236,8 @@ class SAC(off_policy.OffPolicy):
             **options,
         )
         target = self.now.target_entropy
-        excess = metrics["entropy"] - (
-            self._target_entropy if target is None else target
-        )
+        target = self._target_entropy if target is None else target
+        excess = metrics["entropy"] - target
 
         def temperature_loss(_):
             return self.log_temperature.value * excess, {}

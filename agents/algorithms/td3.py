@@ -43,11 +43,13 @@ class Config(off_policy.Config):
     target_noise: bounds.NotNegative = 0.2
     """Standard deviation of the noise on next actions in targets."""
     target_noise_clip: bounds.NotNegative = 0.5
+    """Bound of the absolute noise on next actions."""
     policy_delay: bounds.Count = 2
     """Updates of the critics per update of the policy."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
     """Optimizer of the policy."""
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
+    """Optimizer of both critics."""
     jit: bool = False
     threads: str = "beside"
 

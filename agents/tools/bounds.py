@@ -80,7 +80,7 @@ def require(config: Any) -> None:
     A field that a subclass declares again keeps its range, unless the new type has
     another range.
     """
-    for field, allowed in _declared(type(config)).items():
+    for field, allowed in ranges(type(config)).items():
         if text := allowed.refuse(getattr(config, field)):
             raise OutOfBounds(field, text)
 
@@ -143,7 +143,7 @@ def _plain(value: Any) -> Any:
 
 
 @functools.cache
-def _declared(cls: type) -> dict[str, Bounds]:
+def ranges(cls: type) -> dict[str, Bounds]:
     """Map names of fields to their ranges; subclasses override their bases."""
     found = {}
     for base in reversed(cls.__mro__):
