@@ -16,7 +16,7 @@ from agents.tools import bounds, schedules
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 PAGES = {x.stem: x for x in DOCS.glob("algorithms/*.md")}
-KINDS = {"dqn": "dqn", "ppo": "ppo"}
+KINDS = {"a2c": "vpg"} | {x: x for x in ("dqn", "ppo", "sac", "td3", "trpo", "vpg")}
 """Pages of algorithms by their type."""
 
 
@@ -102,8 +102,13 @@ def test_results_show_all_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     finals = [{"mean_return": x, "step": 2_000} for x in (-1_500.0, 1_200.4, 0.25)]
     data = {"date": "2026-01-01", "finals": dict(enumerate(finals))}
-    (tmp_path / "mine.json").write_text(json.dumps(data))
-    row = results.table(["mine"]).splitlines()[-1]
-    assert row.split(" | ")[1:] == (
-        ["2,000", "3", "-99.8", "-1,500", "1,200", "2026-01-01 |"]
-    )
+    (tmp_path / "ant.json").write_text(json.dumps(data))
+    found = results.text(["ant", "ant_clip"])
+    row = found.splitlines()[2].split(" | ")[1:]
+    assert row == ["2,000", "3", "-99.8", "", "-1,500", "1,200", "2026-01-01 |"]
+    assert found.endswith("without committed results: `ant_clip`.")
+    robust = {"interquartile_mean": 3.0, "interval": [2.5, 400.0]}
+    (tmp_path / "ant.json").write_text(json.dumps({**data, **robust}))
+    assert "| 3 (2.5 to 400) |" in results.text(["ant"])
+    with pytest.raises(ValueError, match="no presets: aunt"):
+        results.text(["aunt"])

@@ -1,10 +1,11 @@
 """Sphinx directive that shows results of presets, from the data in `docs/results`.
 
-    ```{results} cheetah_clip hopper_clip
+    ```{results}
+    cheetah_clip hopper_clip
     ```
 
-It makes a table of the returns of final policies, with links to the data, and the
-learning curves. `benchmarks/learning.py` makes the data.
+It makes a table of the returns of final policies, with links to the data, and shows the
+learning curves. Presets without data are named. `benchmarks/learning.py` makes the data.
 """
 
 import json
@@ -13,25 +14,49 @@ from typing import Any
 
 import numpy as np
 
+from agents.experiments import named
+
 FOLDER = pathlib.Path(__file__).parents[1] / "results"
+
+
+def text(names: list[str]) -> str:
+    """Return the results of presets in Markdown.
+
+    Raises:
+      ValueError: for names that are no presets.
+    """
+    if unknown := sorted(set(names) - set(named.EXPERIMENTS)):
+        raise ValueError(f"no presets: {', '.join(unknown)}")
+    measured = [x for x in names if (FOLDER / f"{x}.json").exists()]
+    parts = [table(measured), *map(figure, measured)] if measured else []
+    if others := [f"`{x}`" for x in names if x not in measured]:
+        parts.append(f"Presets without committed results: {', '.join(others)}.")
+    return "\n\n".join(parts)
 
 
 def table(names: list[str]) -> str:
     """Return a table of final returns in Markdown."""
     rows = [
-        "| preset | environment steps | seeds | mean | lowest | highest | measured |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| preset | environment steps | seeds | mean | interquartile mean | lowest "
+        "| highest | measured |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for name in names:
         data = json.loads((FOLDER / f"{name}.json").read_text())
         finals = data["finals"].values()
         returns = np.array([final["mean_return"] for final in finals])
         steps = sorted({final["step"] for final in finals})
+        robust = ""
+        if "interval" in data:
+            low, high = map(number, data["interval"])
+            robust = f"{number(data['interquartile_mean'])} ({low} to {high})"
         cells = (
             f"{{download}}`{name} </results/{name}.json>`",
             " or ".join(f"{x:,}" for x in steps),
             str(len(returns)),
-            *(number(x) for x in (returns.mean(), returns.min(), returns.max())),
+            number(returns.mean()),
+            robust,
+            *map(number, (returns.min(), returns.max())),
             data["date"],
         )
         rows.append(f"| {' | '.join(cells)} |")
@@ -43,10 +68,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def curves(names: list[str]) -> str:
-    """Return the images of learning curves in Markdown."""
-    lines = [f"![Learning curve of {x}](/results/{x}.png)" for x in names]
-    return "\n\n".join(lines)
+def figure(name: str) -> str:
+    """Return the learning curve of a preset in Markdown."""
+    image = f"```{{figure}} /results/{name}.png\n:alt: Learning curve of {name}\n"
+    return f"{image}:width: 75%\n\n`{name}`\n```"
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -54,17 +79,19 @@ def setup(app: Any) -> dict[str, bool]:
     from sphinx.util import docutils
 
     class Results(docutils.SphinxDirective):
-        """Directive `results` with names of presets."""
+        """Directive `results` around names of presets."""
 
-        required_arguments = 1
-        final_argument_whitespace = True
+        has_content = True
 
         def run(self) -> list:
             """Return the nodes of the table and the curves."""
-            names = self.arguments[0].split()
+            names = " ".join(self.content).split()
             for name in names:
                 self.env.note_dependency(str(FOLDER / f"{name}.json"))
-            return self.parse_text_to_nodes(f"{table(names)}\n\n{curves(names)}")
+            try:
+                return self.parse_text_to_nodes(text(names))
+            except ValueError as error:
+                raise self.error(str(error)) from error
 
     app.add_directive("results", Results)
     return {"parallel_read_safe": True}
