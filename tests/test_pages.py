@@ -10,13 +10,15 @@ import re
 import gymnasium
 import pytest
 
-from agents.experiments import config
+from agents.experiments import config, goals
 from agents.networks.config import NetworkConfig
 from agents.tools import bounds, schedules
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 PAGES = {x.stem: x for x in DOCS.glob("algorithms/*.md")}
-KINDS = {"a2c": "vpg"} | {x: x for x in ("dqn", "ppo", "sac", "td3", "trpo", "vpg")}
+KINDS = {"a2c": "vpg"} | {
+    x: x for x in ("apex", "dqn", "impala", "ppo", "sac", "td3", "trpo", "vpg")
+}
 """Pages of algorithms by their type."""
 
 
@@ -53,10 +55,11 @@ class Derived(Base):
 
 def test_fields_have_types_defaults_and_inherited_docstrings():
     rate = "{type: linear, from: 1.0, to: 0.0, over: 20_000}"
-    assert fields.fields(Derived) == [
-        ("rate", "float or schedule, from 0", rate, "Learning rate."),
+    found = fields.fields(Derived)
+    assert [(x[0], x[1].replace("\N{NO-BREAK SPACE}", " "), *x[2:]) for x in found] == [
+        ("rate", "float or schedule, ≥ 0", rate, "Learning rate."),
         (
-            *("share", "float or schedule or none, above 0 to 1"),
+            *("share", "float or schedule or none, in (0, 1]"),
             *("null", "Part | whole."),
         ),
         ("sizes", "tuple of int", "[1, 2]", "Numbers."),
@@ -66,9 +69,10 @@ def test_fields_have_types_defaults_and_inherited_docstrings():
     assert r"Part \| whole." in fields.table(Derived)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_fields_of_algorithms_have_docstrings(kind):
-    found = fields.fields(config.algorithm_config(kind))
+@pytest.mark.parametrize("kind", [*KINDS, "hindsight"])
+def test_fields_of_pages_have_docstrings(kind):
+    cls = goals.Hindsight if kind == "hindsight" else config.algorithm_config(kind)
+    found = fields.fields(cls)
     assert [x.name for x in found if not x.meaning] == []
 
 
@@ -94,6 +98,8 @@ def test_pages_include_what_exists(name):
         for part in place.split("."):
             (found,) = (x for x in body if getattr(x, "name", None) == part)
             body = found.body
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, name, "exec"), {})
     for test in re.findall(r"`(tests/\S+?)`", text):
         assert (DOCS.parent / test).exists(), test
 
@@ -101,14 +107,17 @@ def test_pages_include_what_exists(name):
 def test_results_show_all_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     finals = [{"mean_return": x, "step": 2_000} for x in (-1_500.0, 1_200.4, 0.25)]
-    data = {"date": "2026-01-01", "finals": dict(enumerate(finals))}
+    data = {"finals": dict(enumerate(finals))}
+    data |= {"interquartile_mean": 3.0, "interval": [2.5, 400.0]}
     (tmp_path / "ant.json").write_text(json.dumps(data))
     found = results.text(["ant", "ant_clip"])
     row = found.splitlines()[2].split(" | ")[1:]
-    assert row == ["2,000", "3", "-99.8", "", "-1,500", "1,200", "2026-01-01 |"]
+    assert row == ["2,000", "3", "-99.8", "3 (2.5 to 400)", "-1,500", "1,200 |"]
     assert found.endswith("without committed results: `ant_clip`.")
-    robust = {"interquartile_mean": 3.0, "interval": [2.5, 400.0]}
-    (tmp_path / "ant.json").write_text(json.dumps({**data, **robust}))
-    assert "| 3 (2.5 to 400) |" in results.text(["ant"])
+    finals[1]["step"] = 1_000
+    data = {"finals": dict(enumerate(finals))}
+    (tmp_path / "ant.json").write_text(json.dumps(data))
+    rows = [x.split(" | ")[1:4] for x in results.text(["ant"]).splitlines()[2:4]]
+    assert rows == [["1,000", "1", "1,200"], ["2,000", "2", "-750"]]
     with pytest.raises(ValueError, match="no presets: aunt"):
         results.text(["aunt"])

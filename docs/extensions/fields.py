@@ -78,9 +78,11 @@ def type_text(hint: Any, allowed: bounds.Bounds | None = None) -> str:
 def range_text(allowed: bounds.Bounds) -> str:
     """Say which numbers are allowed; bounds that nothing reaches are left out."""
     if allowed.most > 1:
-        return f"above {allowed.least}" if allowed.open else f"from {allowed.least}"
-    above = "above " if allowed.open else ""
-    return f"{above}{allowed.least} to {allowed.most}"
+        return f"{'>' if allowed.open else '≥'}\N{NO-BREAK SPACE}{allowed.least}"
+    left = "(" if allowed.open else "["
+    return (
+        f"in\N{NO-BREAK SPACE}{left}{allowed.least},\N{NO-BREAK SPACE}{allowed.most}]"
+    )
 
 
 def default_text(field: dataclasses.Field) -> str:

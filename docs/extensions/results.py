@@ -8,11 +8,11 @@ It makes a table of the returns of final policies, with links to the data, and s
 learning curves. Presets without data are named. `benchmarks/learning.py` makes the data.
 """
 
+import collections
 import json
 import pathlib
+import statistics
 from typing import Any
-
-import numpy as np
 
 from agents.experiments import named
 
@@ -28,38 +28,33 @@ def text(names: list[str]) -> str:
     if unknown := sorted(set(names) - set(named.EXPERIMENTS)):
         raise ValueError(f"no presets: {', '.join(unknown)}")
     measured = [x for x in names if (FOLDER / f"{x}.json").exists()]
-    parts = [table(measured), *map(figure, measured)] if measured else []
+    parts = [table(measured), *map(curve, measured)] if measured else []
     if others := [f"`{x}`" for x in names if x not in measured]:
         parts.append(f"Presets without committed results: {', '.join(others)}.")
     return "\n\n".join(parts)
 
 
 def table(names: list[str]) -> str:
-    """Return a table of final returns in Markdown."""
+    """Return a table of final returns in Markdown, by preset and length of the runs."""
     rows = [
-        "| preset | environment steps | seeds | mean | interquartile mean | lowest "
-        "| highest | measured |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| preset | steps | seeds | mean | interquartile mean | lowest | highest |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name in names:
         data = json.loads((FOLDER / f"{name}.json").read_text())
-        finals = data["finals"].values()
-        returns = np.array([final["mean_return"] for final in finals])
-        steps = sorted({final["step"] for final in finals})
+        returns = collections.defaultdict(list)
+        for final in data["finals"].values():
+            returns[final["step"]].append(final["mean_return"])
         robust = ""
-        if "interval" in data:
+        if "interval" in data and len(returns) == 1:
             low, high = map(number, data["interval"])
             robust = f"{number(data['interquartile_mean'])} ({low} to {high})"
-        cells = (
-            f"{{download}}`{name} </results/{name}.json>`",
-            " or ".join(f"{x:,}" for x in steps),
-            str(len(returns)),
-            number(returns.mean()),
-            robust,
-            *map(number, (returns.min(), returns.max())),
-            data["date"],
-        )
-        rows.append(f"| {' | '.join(cells)} |")
+        link = f"{{download}}`{name} </results/{name}.json>`"
+        for steps, found in sorted(returns.items()):
+            ends = min(found), max(found)
+            numbers = number(statistics.mean(found)), robust, *map(number, ends)
+            cells = link, f"{steps:,}", str(len(found)), *numbers
+            rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -68,10 +63,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def figure(name: str) -> str:
+def curve(name: str) -> str:
     """Return the learning curve of a preset in Markdown."""
-    image = f"```{{figure}} /results/{name}.png\n:alt: Learning curve of {name}\n"
-    return f"{image}:width: 75%\n\n`{name}`\n```"
+    image = f"```{{image}} /results/{name}.png\n:alt: Learning curve of {name}\n"
+    return f"{image}:width: 75%\n```"
 
 
 def setup(app: Any) -> dict[str, bool]:
