@@ -19,7 +19,7 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 class Hindsight:
     """Exchange of goals in replayed transitions; see `memories.hindsight.Hindsight`."""
 
-    share: bounds.Fraction = 0.0
+    share: bounds.FractionFloat = 0.0
     """Probability that a replayed transition gets a goal that was achieved later in its
     episode; Andrychowicz et al. (2017) use 0.8. Zero for none."""
     outcome: str | None = None

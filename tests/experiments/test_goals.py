@@ -106,6 +106,12 @@ def test_what_cannot_be_relabelled_is_refused(assignment, error, text):
     assert "\n" not in str(raised.value)
 
 
+def test_share_follows_no_schedule():
+    share = "hindsight.share={type: linear, from: 0.8, to: 0, over: 1000}"
+    with pytest.raises(config_.ConfigError, match="'hindsight.share' must be"):
+        named.load("bit_flipping", [share])
+
+
 def test_environments_without_rewards_of_goals_are_named():
     outcome = goals._Outcome(environment(Rewardless), SPACE)
     with pytest.raises(config_.ConfigError, match="has no compute_reward"):
