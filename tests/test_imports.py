@@ -343,7 +343,7 @@ def test_type_checkers_see_what_packages_export():
         expected = {k: f"{package}.{module}" for k, module in exports(file).items()}
         assert declared(file) == expected, package
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    assert settings["setuptools"]["package-data"] == {"agents": ["py.typed"]}
+    assert settings["setuptools"]["package-data"]["agents"] == ["py.typed"]
     assert (ROOT / "agents" / "py.typed").exists()
 
 

@@ -131,6 +131,21 @@ class Config:
         settings = self.algorithm.without_memory(num_agents)
         return dataclasses.replace(self, algorithm=settings)
 
+    def defaults(self) -> dict | None:
+        """Return all values as they are unless set, for this environment and algorithm.
+
+        None if the algorithm has no defaults.
+        """
+        values = {
+            "name": self.name,
+            "environment": {"id": self.environment.id},
+            "algorithm": {"type": self.algorithm.type},
+        }
+        try:
+            return complete(values)
+        except errors.Mistake:
+            return None
+
     def create_learner(self, description: make.Description) -> Any:
         """Create the algorithm for training, on its devices; see `create_algorithm`."""
         from agents.tools import devices

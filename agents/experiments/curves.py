@@ -51,6 +51,17 @@ class Curve:
 
 
 @dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs of one config, with different seeds."""
+
+    label: str
+    """Name of the config, and how it differs from namesakes."""
+    task: str
+    """Environment, as far as it is known."""
+    runs: tuple[pathlib.Path, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Series:
     """Returns of one run by increasing positions, `[points]`, with their quartiles."""
 
@@ -85,25 +96,34 @@ def plot_runs(
     if outfile.suffix.lower() != ".png":
         raise PlotError(f"{outfile} must end in .png.")
     metrics = {run: read_rows(run / "metrics.jsonl") for run in runs}
-    phase = phase or _choose_phase(metrics.values())
-    groups: dict[str, list] = {}
-    configs: dict[str, dict] = {}
-    for run, rows in metrics.items():
-        found = _series(run, rows, phase, x)
-        config = _config(run)
-        key = f"{config_name(run)} {json.dumps(config, sort_keys=True)}"
-        groups.setdefault(key, []).append(found)
-        configs[key] = {"name": config_name(run), **config}
-    labels = _labels(list(configs.values()))
+    phase = phase or choose_phase(metrics.values())
+    found = {run: series(run, rows, phase, x) for run, rows in metrics.items()}
     curves = [
-        dataclasses.replace(aggregate(label, series, statistic), task=_task(config))
-        for label, series, config in zip(
-            labels, groups.values(), configs.values(), strict=True
+        dataclasses.replace(
+            aggregate(one.label, [found[run] for run in one.runs], statistic),
+            task=one.task,
         )
+        for one in group(metrics)
     ]
     outfile.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(outfile) as partial:
         _draw(curves, x, phase, statistic).savefig(partial, dpi=DPI)
+
+
+def group(runs: Iterable[pathlib.Path]) -> list[Group]:
+    """Group runs whose names and configs are equal, except for their seeds."""
+    groups: dict[str, list] = {}
+    configs: dict[str, dict] = {}
+    for run in runs:
+        config = _config(run)
+        key = f"{config_name(run)} {json.dumps(config, sort_keys=True)}"
+        groups.setdefault(key, []).append(run)
+        configs[key] = {"name": config_name(run), **config}
+    labels = _labels(list(configs.values()))
+    return [
+        Group(label, _task(configs[key]), tuple(groups[key]))
+        for label, key in zip(labels, groups, strict=True)
+    ]
 
 
 def aggregate(label: str, series: Sequence[Series], statistic: str = "mean") -> Curve:
@@ -240,18 +260,18 @@ def format_count(value: float, _: int | None = None) -> str:
     return f"{value:.4g}"
 
 
-def _choose_phase(metrics: Iterable[list[dict]]) -> str:
+def choose_phase(metrics: Iterable[list[dict]]) -> str:
     """Return `evaluate` if there are scores of evaluations, else `train`."""
     evaluated = any(phase_scores(rows, "evaluate") for rows in metrics)
     return "evaluate" if evaluated else "train"
 
 
-def phase_scores(rows: list[dict], phase: str) -> dict[int, float]:
-    """Map steps to scores, without reports in which no episode ended."""
+def phase_scores(rows: list[dict], phase: str, name: str = "score") -> dict[int, float]:
+    """Map steps to scores, or another value of reports, where there is one."""
     return {
-        row["step"]: row["score"]
+        row["step"]: row[name]
         for row in rows
-        if row.get("phase") == phase and is_finite(row.get("score"))
+        if row.get("phase") == phase and is_finite(row.get(name))
     }
 
 
@@ -260,11 +280,24 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
-def _series(run: pathlib.Path, rows: list[dict], phase: str, x: str) -> Series:
-    """Return the scores of a run over steps or seconds."""
-    scores = phase_scores(rows, phase)
+def series(
+    run: pathlib.Path, rows: list[dict], phase: str, x: str, name: str = "score"
+) -> Series:
+    """Return the scores of a run, or another value of its reports.
+
+    Args:
+      run: Directory of the run.
+      rows: Reports.
+      phase: Phase of the reports, `evaluate` or `train`.
+      x: Horizontal axis, `steps` or `seconds`.
+      name: Key of the values; scores have the quartiles of their episodes.
+
+    Raises:
+      PlotError: If there is no such value.
+    """
+    scores = phase_scores(rows, phase, name)
     if not scores:
-        raise PlotError(f"{run} has no score of the {phase} phase yet.")
+        raise PlotError(f"{run} has no {name} of the {phase} phase yet.")
     positions = {step: step for step in scores}
     if x == "seconds":
         positions = _seconds(run, phase)
@@ -275,6 +308,7 @@ def _series(run: pathlib.Path, rows: list[dict], phase: str, x: str) -> Series:
         row["step"]: (row["lower_quartile"], row["upper_quartile"])
         for row in rows
         if row.get("phase") == phase
+        and name == "score"
         and all(is_finite(row.get(f"{x}_quartile")) for x in ("lower", "upper"))
     }
     points = sorted(
@@ -309,7 +343,7 @@ def _draw(curves: Sequence[Curve], x: str, phase: str, statistic: str):
     size = width * columns * smaller, height * rows * smaller
     canvas = figure.Figure(figsize=size, layout="constrained")
     charts = canvas.subplots(rows, columns, squeeze=False).ravel()
-    scale, unit = _axis(x, max(curve.x[-1] for curve in curves))
+    scale, unit = axis(x, max(curve.x[-1] for curve in curves))
     for axes, (task, own) in zip(charts, tasks.items(), strict=False):
         _draw_curves(axes, own, scale)
         axes.set_title(_title(task, own), loc="left", weight="bold", color=INK, pad=20)
@@ -340,7 +374,7 @@ def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
             linewidth=1.8,
             marker=marker,
             markersize=3.5,
-            label=f"{curve.label} ({_seeds(curve.runs)})",
+            label=f"{curve.label} ({seeds(curve.runs)})",
         )
     axes.xaxis.set_major_formatter(format_count)
     axes.yaxis.set_major_formatter(format_count)
@@ -361,7 +395,7 @@ def decorate(axes) -> None:
     axes.yaxis.label.set_color(INK)
 
 
-def _axis(x: str, largest: float) -> tuple[float, str]:
+def axis(x: str, largest: float) -> tuple[float, str]:
     """Return divisor and label of the horizontal axis."""
     if x == "steps":
         return 1.0, "environment steps"
@@ -384,10 +418,10 @@ def _subtitle(curves: Sequence[Curve], phase: str, statistic: str) -> str:
     if all(curve.runs == 1 for curve in curves):
         banded = any((curve.lower < curve.upper).any() for curve in curves)
         return f"{source}, mean and quartiles" if banded else source
-    seeds = f" over {_seeds(curves[0].runs)}" if len(curves) == 1 else " over seeds"
-    return f"{source}, {STATISTICS[statistic]}{seeds}"
+    over = f" over {seeds(curves[0].runs)}" if len(curves) == 1 else " over seeds"
+    return f"{source}, {STATISTICS[statistic]}{over}"
 
 
-def _seeds(count: int) -> str:
+def seeds(count: int) -> str:
     """Format a number of seeds."""
     return "1 seed" if count == 1 else f"{count} seeds"

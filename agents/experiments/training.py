@@ -2,14 +2,19 @@
 
 import contextlib
 import dataclasses
+import datetime
 import functools
 import importlib.metadata
+import json
+import os
 import pathlib
 import platform
 import re
 import time
 from collections.abc import Callable
 from typing import Any
+
+import psutil
 
 from agents.environments import make
 from agents.experiments import callbacks, curves, display, runs
@@ -20,8 +25,10 @@ DRAWING = 10.0
 """Least seconds between two drawings of the curve."""
 
 
-def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
-    """Create a run directory, or check that it has an equal config.
+def prepare(
+    logdir: pathlib.Path, config: experiment.Config, command: str | None = None
+) -> None:
+    """Create a run directory by a command, or check that it has an equal config.
 
     Only `train.steps` may grow, and `train.stop_at` change: the past of a run does not
     depend on them, except for a last phase shorter than `train.eval_every`, which stays
@@ -31,6 +38,8 @@ def prepare(logdir: pathlib.Path, config: experiment.Config) -> None:
     if not path.exists():
         logdir.mkdir(parents=True, exist_ok=True)
         files.write(logdir / "versions.txt", versions())
+        text = json.dumps(origin(config, command), indent=2)
+        files.write(logdir / "origin.json", text + "\n")
         config_files.dump(sections.to_dict(config), path)
         return
     old = runs.read_config(logdir)
@@ -58,6 +67,35 @@ def versions() -> str:
         except importlib.metadata.PackageNotFoundError:
             lines.append(f"{package} not installed")
     return "\n".join(lines) + "\n"
+
+
+def origin(config: experiment.Config, command: str | None) -> dict[str, Any]:
+    """Return how a run starts: command, date, machine, and the defaults of its config.
+
+    Defaults are null if the algorithm does not have them.
+    """
+    import tensorflow as tf
+
+    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GB"
+    parts = [_processor(), f"{os.cpu_count()} cores", memory]
+    for gpu in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(gpu)
+        parts.append(details.get("device_name", gpu.name))
+    return {
+        "command": command,
+        "date": datetime.datetime.now().isoformat(" ", "seconds"),
+        "machine": ", ".join(parts),
+        "defaults": config.defaults(),
+    }
+
+
+def _processor() -> str:
+    """Return the name of the processor."""
+    with contextlib.suppress(OSError):
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+        if found := re.search(r"^model name\s*: (.+)$", text, re.MULTILINE):
+            return found[1]
+    return platform.processor() or platform.machine()
 
 
 class Training:
@@ -239,6 +277,7 @@ class Training:
             "phase": report.phase,
             "step": report.step,
             "seconds": round(self._seconds(), 3),
+            "phase_seconds": round(report.seconds, 3),
             "env_steps_per_second": round(rate, 1),
             **report.timing,
         }

@@ -17,6 +17,7 @@ SUBCOMMANDS = {
     "visualize": "film episodes of a trained policy",
     "export": "write a trained policy so that it runs elsewhere",
     "plot": "draw the learning curves of runs",
+    "report": "write a page about runs: curves, scores, configs, videos",
     "benchmark": "measure speed, and what holds it up",
 }
 

@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 cluster.connected(args.ray_address, args.num_workers, num_agents)
             )
         stack.enter_context(runs.alone(logdir, "--timestamp"))
-        training.prepare(logdir, config)
+        words = sys.argv[1:] if argv is None else argv
+        training.prepare(logdir, config, shlex.join(["agents", "train", *words]))
         view = stack.enter_context(display.Display(logdir, config, args.quiet))
         run = training.Training(
             *(logdir, config, description, view, sizes, args.num_shards)
@@ -149,6 +150,7 @@ def finish(logdir: pathlib.Path, view: display.Display) -> None:
         [
             f"{agents} evaluate --logdir {quoted}",
             f"{agents} visualize --logdir {quoted} --outdir {quoted}/videos",
+            f"{agents} report {quoted} --outdir {quoted}/report",
             f"{commands.program('tensorboard')} --logdir {parent}",
         ]
     )

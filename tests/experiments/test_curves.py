@@ -134,7 +134,7 @@ def test_format_count():
     ],
 )
 def test_interquartile_mean_by_hand(values, expected):
-    found = curves._interquartile_mean(np.array(values, float))
+    found = curves.interquartile_mean(np.array(values, float))
     np.testing.assert_allclose(found, expected)
 
 

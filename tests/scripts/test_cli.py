@@ -28,6 +28,7 @@ def test_help_lists_the_subcommands(capsys):
         "visualize",
         "export",
         "plot",
+        "report",
         "benchmark",
     ):
         assert f"\n  {name} " in output

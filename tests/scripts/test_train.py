@@ -22,6 +22,7 @@ def test_run_directory(trained):
         "curve.png",
         "evaluate",
         "metrics.jsonl",
+        "origin.json",
         "timing.jsonl",
         "train",
         "versions.txt",
@@ -45,6 +46,7 @@ def test_output_shows_progress_and_the_next_commands(trained):
     for command in (
         f"agents evaluate --logdir {run}",
         f"agents visualize --logdir {run} --outdir {run}/videos",
+        f"agents report {run} --outdir {run}/report",
     ):
         assert any(line.endswith(command) for line in lines)
     assert sum("steps/s  return" in line for line in lines) == 4

@@ -1,0 +1,489 @@
+"""Reports of runs: one page with curves, scores, configs, machines and videos.
+
+Runs whose configs differ only in their seeds share curves; every environment has charts
+of its own.
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import tempfile
+import urllib.parse
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.experiments import curves, display, evaluation, pages
+from agents.tools import config_files, errors, files
+
+FILE = "index.html"
+PHASES = {"evaluate": "Evaluation", "train": "Training"}
+SCORES = ("score", "lower_quartile", "upper_quartile")
+PLACES = ("phase", "step", "seconds", "phase_seconds", "episodes")
+"""Values of reports that have no chart of their own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Contents of a run directory, as far as they are there."""
+
+    path: pathlib.Path
+    rows: list[dict]
+    """Reports."""
+    timing: list[dict]
+    """Wall time and speed of the same reports."""
+    config: dict
+    origin: dict
+    """Start of the run; see `training.origin`."""
+    versions: str
+
+    @property
+    def step(self) -> int:
+        """Environment steps so far."""
+        return max((row["step"] for row in self.rows), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far."""
+        times = [row.get("seconds") for row in self.timing]
+        return max(filter(curves.is_finite, times), default=0.0)
+
+    @property
+    def score(self) -> float | None:
+        """Score of the last evaluation, or without evaluations of training."""
+        scores = curves.phase_scores(self.rows, curves.choose_phase([self.rows]))
+        return scores[max(scores)] if scores else None
+
+    @property
+    def state(self) -> str:
+        """Progress in words."""
+        train = self.config.get("train", {})
+        steps, goal = train.get("steps"), train.get("stop_at")
+        if steps is None or self.step >= steps:
+            return "finished"
+        if goal is not None and self.score is not None and self.score >= goal:
+            return "solved"
+        return f"in progress, {self.step / steps:.0%}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Runs that share a curve, which has this color in all charts."""
+
+    number: int
+    label: str
+    task: str
+    runs: list[Run]
+
+    def scores(self) -> np.ndarray:
+        """Return the last scores of all runs that have one."""
+        scores = [run.score for run in self.runs]
+        return np.array([x for x in scores if x is not None], float)
+
+    def best(self) -> Run:
+        """Return the run with the best last score."""
+        worst = -float("inf")
+        return max(self.runs, key=lambda x: worst if x.score is None else x.score)
+
+
+def write(
+    paths: Iterable[str | pathlib.Path],
+    outdir: str | pathlib.Path,
+    film: bool = True,
+    command: str = "",
+    say: Callable[[str], Any] = display.silent,
+) -> pathlib.Path:
+    """Write a report of runs, finished or not; return its file.
+
+    Args:
+      paths: Run directories, named `TIME-CONFIG`.
+      outdir: Directory for the page, which needs no other file.
+      film: Whether to show an episode of each config; loads TensorFlow.
+      command: Command line that makes the report.
+      say: Called with what is being done.
+
+    Raises:
+      PlotError: If a directory has no metrics.
+    """
+    runs = {}
+    for path in (pathlib.Path(path) for path in paths):
+        runs.setdefault(path.resolve(), path)
+    runs = {path: read(path) for path in runs.values()}
+    entries = [
+        Entry(number, group.label, group.task, [runs[path] for path in group.runs])
+        for number, group in enumerate(curves.group(runs))
+    ]
+    outfile = pathlib.Path(outdir) / FILE
+    outfile.parent.mkdir(parents=True, exist_ok=True)
+    videos = [_video(entry, say) for entry in entries] if film else []
+    page = _page(entries, videos, outfile.parent, command)
+    files.write(outfile, page.html())
+    return outfile
+
+
+def read(path: pathlib.Path) -> Run:
+    """Read a run directory.
+
+    Raises:
+      PlotError: If it has no metrics.
+    """
+    rows = curves.read_rows(path / "metrics.jsonl")
+    timing, config = path / "timing.jsonl", path / "config.yaml"
+    origin, versions = path / "origin.json", path / "versions.txt"
+    return Run(
+        path,
+        rows,
+        curves.read_rows(timing) if timing.exists() else [],
+        config_files.load_mapping(config) if config.exists() else {},
+        json.loads(origin.read_text()) if origin.exists() else {},
+        versions.read_text() if versions.exists() else "",
+    )
+
+
+def _page(
+    entries: Sequence[Entry],
+    videos: Sequence[str],
+    outdir: pathlib.Path,
+    command: str,
+) -> pages.Page:
+    """Return the page with everything."""
+    only = entries[0].label if len(entries) == 1 else f"{len(entries)} configs"
+    page = pages.Page(f"Report: {only}")
+    now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
+    page.text(f"Made {now}{' by ' * bool(command)}{command}.", "quiet")
+    tasks = list(dict.fromkeys(entry.task for entry in entries))
+    if len(tasks) > 1:
+        page.text(
+            f"These runs are of {len(tasks)} environments, whose scores cannot be "
+            f"compared, so each has charts of its own: {', '.join(tasks)}.",
+            "note",
+        )
+    _say_progress(page, entries)
+    _finals(page, entries)
+    page.heading("Curves")
+    page.text(_explanation(entries), "quiet")
+    for task in tasks:
+        _task(page, task, [entry for entry in entries if entry.task == task])
+    _videos(page, videos)
+    _configs(page, entries)
+    page.heading("Runs")
+    runs = [run for entry in entries for run in entry.runs]
+    for run in runs:
+        _run(page, run, outdir, len(runs) == 1)
+    return page
+
+
+def _say_progress(page: pages.Page, entries: Sequence[Entry]) -> None:
+    """Say which runs have not ended, or not begun."""
+    for run in (run for entry in entries for run in entry.runs):
+        if not run.rows:
+            page.text(f"{run.path} has no reports yet.", "note")
+        elif run.state.startswith("in progress"):
+            page.text(f"{run.path} is {run.state}: step {run.step:,}.", "note")
+
+
+def _task(page: pages.Page, task: str, entries: Sequence[Entry]) -> None:
+    """Add charts and tables of one environment."""
+    page.heading(task or "Environment unknown", 3)
+    page.keys({x.number: (x.label, curves.seeds(len(x.runs))) for x in entries})
+    page.grid(
+        figure
+        for phase, name in PHASES.items()
+        for x in ("steps", "seconds")
+        if (figure := _chart(page, f"{name}: mean return", entries, phase, x))
+    )
+    page.heading("Losses and metrics over environment steps", 4)
+    page.grid(_others(page, entries, "rows"), small=True)
+    page.heading("Speed over environment steps", 4)
+    page.grid(_others(page, entries, "timing"), small=True)
+    _durations(page, entries)
+
+
+def _explanation(entries: Sequence[Entry]) -> str:
+    """Explain lines and bands of charts."""
+    text = (
+        "Move the mouse over a chart for its values, drag to zoom, double-click to zoom "
+        "out, and click on a name above to hide its curves. "
+    )
+    if any(len(entry.runs) > 1 for entry in entries):
+        text += (
+            "Curves are the mean over seeds, bands the quartiles, as far as all seeds "
+            "have come; thin lines are single seeds. "
+        )
+    if any(len(entry.runs) == 1 for entry in entries):
+        text += "Bands of a single seed are the quartiles of its episodes. "
+    return text
+
+
+def _chart(
+    page: pages.Page,
+    title: str,
+    entries: Sequence[Entry],
+    phase: str,
+    x: str = "steps",
+    name: str = "score",
+) -> str | None:
+    """Return the figure of a value of reports, or None if there is none."""
+    lines = []
+    for entry in entries:
+        series = [y for run in entry.runs if (y := _series(run, phase, x, name))]
+        if len(series) > 1 and name == "score":
+            lines += [
+                pages.Line(entry.number, curves.aggregate(entry.label, [one]), True)
+                for one in series
+            ]
+        try:
+            curve = curves.aggregate(entry.label, series) if series else None
+        except curves.PlotError:  # One seed begins where another one ends.
+            curve = None
+        lines += [pages.Line(entry.number, curve)] if curve else []
+    if not lines:
+        return None
+    scale, unit = curves.axis(x, max(line.curve.x[-1] for line in lines))
+    lines = [line.scaled(1 / scale) for line in lines]
+    remark = f"over {unit}" if name == "score" else ""
+    return page.chart(title, remark, pages.Chart(unit, lines))
+
+
+def _series(run: Run, phase: str, x: str, name: str) -> curves.Series | None:
+    """Return the values of a run, or None."""
+    rows = run.rows if any(name in row for row in run.rows) else run.timing
+    try:
+        return curves.series(run.path, rows, phase, x, name)
+    except curves.PlotError:
+        return None
+
+
+def _names(rows: Iterable[dict], phase: str) -> list[str]:
+    """Return the names of values in the reports of a phase that charts can show."""
+    names = dict.fromkeys(
+        name for row in rows if row.get("phase") == phase for name in row
+    )
+    return [name for name in names if name not in (*PLACES, *SCORES)]
+
+
+def _others(page: pages.Page, entries: Sequence[Entry], kind: str) -> Iterable[str]:
+    """Yield the figures of what else the reports tell; kinds are those of `Run`."""
+    rows = [
+        row for entry in entries for run in entry.runs for row in getattr(run, kind)
+    ]
+    for phase, title in reversed(PHASES.items()):
+        for name in _names(rows, phase):
+            text = f"{title}: {name.replace('_', ' ')}"
+            if figure := _chart(page, text, entries, phase, name=name):
+                yield figure
+
+
+def _durations(page: pages.Page, entries: Sequence[Entry]) -> None:
+    """Add a table of where the wall time went, on average over seeds."""
+    rows = []
+    for entry in entries:
+        spent = [_spent(run) for run in entry.runs if run.seconds]
+        if not spent:
+            continue
+        total, *parts = np.mean(spent, axis=0)
+        rows.append(
+            [pages.cell(entry.label), pages.cell(duration(total))]
+            + [pages.cell(f"{duration(x)}, {x / total:.0%}") for x in parts]
+        )
+    if rows:
+        page.text("Wall time, mean over seeds:")
+        rest = "start, compilation, checkpoints, drawing"
+        page.table(["config", "in all", "training", "evaluation", rest], rows)
+        page.text(
+            "agents benchmark train --config CONFIG shows the parts of a step: "
+            "environments, transport, acting, remembering and learning.",
+            "quiet",
+        )
+
+
+def _spent(run: Run) -> list[float]:
+    """Return the seconds of a run: all, of training, of evaluation, and the rest."""
+    spent = [
+        sum(
+            row.get("phase_seconds", 0.0)
+            for row in run.timing
+            if row.get("phase") == phase
+        )
+        for phase in ("train", "evaluate")
+    ]
+    return [run.seconds, *spent, max(run.seconds - sum(spent), 0.0)]
+
+
+def duration(seconds: float) -> str:
+    """Format a duration like 12 s, 3.5 min or 2.1 h."""
+    scale, unit = curves.axis("seconds", seconds)
+    return f"{seconds / scale:.3g} {({1.0: 's', 60.0: 'min'}).get(scale, 'h')}"
+
+
+def _finals(page: pages.Page, entries: Sequence[Entry]) -> None:
+    """Add the table of final scores."""
+    page.heading("Final scores")
+    page.table(
+        ["environment", "config", "#seeds", "#steps", "#mean", "#interquartile mean"]
+        + ["#95% interval", "last score of each seed", "wall time", "state"],
+        [_final(entry) for entry in entries],
+    )
+    page.text(
+        "The score of a seed is the mean return of its last evaluation, or of its last "
+        "phase of training if nothing was evaluated. The interquartile mean is that of "
+        "the middle half of the seeds; its interval is a bootstrap over seeds (Agarwal "
+        "et al., 2021, Deep Reinforcement Learning at the Edge of the Statistical "
+        "Precipice), which needs two of them, and is rough below ten.",
+        "quiet",
+    )
+
+
+def _final(entry: Entry) -> list[str]:
+    """Return the row of a config in the table of final scores."""
+    scores = entry.scores()
+    mean, middle, between = summary(scores)
+    steps = [run.step for run in entry.runs]
+    steps = sorted({min(steps), max(steps)})
+    states = list(dict.fromkeys(run.state for run in entry.runs))
+    each = (pages.number(run.score) for run in entry.runs if run.score is not None)
+    return [
+        pages.cell(entry.task),
+        pages.cell(entry.label),
+        pages.cell(len(scores)),
+        pages.cell(" to ".join(f"{x:,}" for x in steps), "number"),
+        *(pages.cell(x, "number") for x in (mean, middle, between)),
+        pages.cell(", ".join(each)),
+        pages.cell(", ".join(duration(x.seconds) for x in entry.runs if x.seconds)),
+        pages.cell(", ".join(states)),
+    ]
+
+
+def summary(scores: np.ndarray) -> tuple[str, str, str]:
+    """Return mean, interquartile mean and its 95% bootstrap interval, `[seeds]`."""
+    if not len(scores):
+        return "none yet", "", ""
+    mean, middle = pages.number(scores.mean()), curves.interquartile_mean(scores)
+    if len(scores) == 1:
+        return mean, mean, "one seed"
+    lower, upper = curves.interval(scores)
+    ends = f"{pages.number(lower)} to {pages.number(upper)}"
+    return mean, pages.number(float(middle)), ends
+
+
+def _video(entry: Entry, say: Callable[[str], Any]) -> str:
+    """Film an episode of the best run; return a figure, or a text that says why not."""
+    run = entry.best()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            (film,) = evaluation.visualize(run.path, folder, num_episodes=1, say=say)
+        except (errors.Mistake, errors.Failure) as error:
+            reason = errors.line(str(error).split("\n")[0])
+            return f"<p>{pages.escape(f'No video of {entry.label}: {reason}')}</p>"
+        data = (pathlib.Path(folder) / film["file"]).read_bytes()
+    remark = f"return {film['return']:,.1f}, {film['length']} steps, {run.path.name}"
+    return pages.video(data, entry.label, remark)
+
+
+def _videos(page: pages.Page, videos: Sequence[str]) -> None:
+    """Add the videos, or say that there are none."""
+    page.heading("Video")
+    if videos:
+        page.text(
+            "One episode with the best actions of the newest checkpoint, of the seed "
+            "with the best last score.",
+            "quiet",
+        )
+        page.grid(videos)
+    else:
+        page.text("No video: the report was made with --no_video.")
+
+
+def _configs(page: pages.Page, entries: Sequence[Entry]) -> None:
+    """Add a table of all values of all configs."""
+    page.heading("Config")
+    texts = [_texts(entry) for entry in entries]
+    defaults = [_flat(entry.runs[0].origin.get("defaults") or {}) for entry in entries]
+    text = "Marked values differ from the defaults, which are in parentheses."
+    if not all(defaults):
+        text += " Where the run has no record of its defaults, nothing is marked."
+    if len(entries) > 1:
+        text += " Marked keys have different values in these configs."
+    page.text(text, "quiet")
+    rows = []
+    for key in dict.fromkeys(key for values in texts for key in values):
+        values = [x.get(key, "") for x in texts]
+        rows.append([pages.cell(key, "changed" if len(set(values)) > 1 else "")])
+        for value, known in zip(values, defaults, strict=True):
+            default = _text(known[key]) if key in known else value
+            if value == default:
+                rows[-1].append(pages.cell(value))
+            else:
+                rows[-1].append(pages.cell(f"{value} ({default})", "changed"))
+    page.table(["key", *(entry.label for entry in entries)], rows)
+
+
+def _texts(entry: Entry) -> dict[str, str]:
+    """Return all values of a config; where runs differ, those of each."""
+    found: dict[str, dict[str, None]] = {}
+    for run in entry.runs:
+        for key, value in _flat(run.config).items():
+            found.setdefault(key, {})[_text(value)] = None
+    return {key: ", ".join(values) for key, values in found.items()}
+
+
+def _flat(values: dict, path: str = "") -> dict[str, Any]:
+    """Return the leaves of a nested mapping by their paths, `a.b`."""
+    leaves = {}
+    for key, value in values.items():
+        full = f"{path}.{key}" if path else str(key)
+        leaves |= (
+            _flat(value, full) if isinstance(value, dict) and value else {full: value}
+        )
+    return leaves
+
+
+def _text(value: Any) -> str:
+    """Return a value of a config as in a file, without quotes around texts."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _run(page: pages.Page, run: Run, outdir: pathlib.Path, unfolded: bool) -> None:
+    """Add how a run was made, and links to its files."""
+    name, checkpoints = run.path.resolve().name, run.path / "checkpoints"
+    page.add(
+        f"<details{' open' * unfolded}><summary>", pages.escape(name), "</summary>"
+    )
+    unknown = "not recorded"
+    rows = [
+        (
+            "command",
+            f"<code>{pages.escape(run.origin.get('command') or unknown)}</code>",
+        ),
+        ("began", pages.escape(run.origin.get("date", unknown))),
+        ("machine", pages.escape(run.origin.get("machine", unknown))),
+        ("versions", pages.escape(", ".join(run.versions.splitlines()) or unknown)),
+        ("state", pages.escape(f"{run.state}, {run.step:,} steps")),
+        ("directory", _link(run.path, outdir, str(run.path))),
+        ("checkpoints", _links(sorted(checkpoints.glob("step-*")), outdir) or "none"),
+        ("best checkpoint", _links(checkpoints.glob("best"), outdir) or "none"),
+        ("files", _links((x for x in run.path.iterdir() if x.is_file()), outdir)),
+    ]
+    page.table(
+        ["", ""], [[pages.cell(key), f"<td>{value}</td>"] for key, value in rows]
+    )
+    page.add("</details>")
+
+
+def _links(paths: Iterable[pathlib.Path], outdir: pathlib.Path) -> str:
+    """Return links to files."""
+    return " ".join(
+        _link(path, outdir, path.resolve().name)
+        for path in sorted(paths)
+        if not path.name.startswith(".")
+    )
+
+
+def _link(path: pathlib.Path, outdir: pathlib.Path, text: str) -> str:
+    """Return a link that works as long as page and run stay where they are."""
+    target = os.path.relpath(path.resolve(), outdir.resolve())
+    address = pages.escape(urllib.parse.quote(target))
+    return f'<a href="{address}">{pages.escape(text)}</a>'

@@ -1,0 +1,37 @@
+"""Write a page about runs: `report RUN [RUN ...] --outdir DIR`.
+
+The page is one file, which needs no network and no server. Runs may still be in progress.
+"""
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+from agents.experiments import report
+from agents.scripts import commands
+
+
+@commands.reporting
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line, write the page and print its path."""
+    parser = commands.Parser("report", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
+    parser.add_argument("--outdir", required=True, metavar="DIR", help="for index.html")
+    parser.add_argument(
+        "--no_video", action="store_true", help="do not film the policies"
+    )
+    args = parser.parse_args(argv)
+    command = shlex.join(
+        ["agents", "report", *(sys.argv[1:] if argv is None else argv)]
+    )
+    with commands.status(f"Reading {len(args.runs)} runs") as say:
+        if not args.no_video:
+            commands.start_tensorflow()
+        film = not args.no_video
+        file = report.write(args.runs, args.outdir, film, command, say)
+    print(f"Wrote {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
