@@ -188,7 +188,7 @@ def _config(run: pathlib.Path) -> dict:
     path = run / "config.yaml"
     if not path.exists():
         return {}
-    values = config_files.load(str(path))
+    values = config_files.load_mapping(path)
     others = ("name", "seed", "train", "devices")
     return {x: y for x, y in values.items() if x not in others}
 
@@ -204,12 +204,12 @@ def _labels(configs: Sequence[dict]) -> list[str]:
             for other in namesakes
             for line in config_files.differences(config, other)
         }
-        values = [f"{x.split('.')[-1]} {_at(config, x)}" for x in sorted(differing)]
+        values = [f"{x.split('.')[-1]} {at(config, x)}" for x in sorted(differing)]
         labels.append(", ".join([name, *values[:SHOWN]]))
     return labels
 
 
-def _at(config: dict, path: str) -> Any:
+def at(config: dict, path: str) -> Any:
     """Return a value of nested mappings, or None."""
     for key in path.split("."):
         config = config.get(key) if isinstance(config, dict) else None
@@ -218,7 +218,7 @@ def _at(config: dict, path: str) -> Any:
 
 def _task(config: dict) -> str:
     """Name the environment of a config."""
-    return str(_at(config, "environment.id") or "")
+    return str(at(config, "environment.id") or "")
 
 
 def read_rows(path: pathlib.Path) -> list[dict]:

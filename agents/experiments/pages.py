@@ -161,7 +161,7 @@ class Page:
 
 def escape(text: Any) -> str:
     """Return HTML that shows a text."""
-    return html.escape(str(text))
+    return html.escape(str(text).encode(errors="replace").decode())
 
 
 def cell(content: Any, kind: str = "") -> str:
@@ -230,8 +230,10 @@ def _thin(values: np.ndarray, points: int) -> np.ndarray:
     return sums / np.diff([*starts, len(values)])
 
 
-def _round(value: float) -> float | int:
-    """Return a number with six digits, or an integer."""
+def _round(value: float) -> float | int | None:
+    """Return a number with six digits, or an integer; None for no number."""
+    if not np.isfinite(value):
+        return None
     rounded = float(f"{value:.6g}")
     if float(value).is_integer():
         rounded = float(value)

@@ -60,11 +60,14 @@ class Run:
     @property
     def state(self) -> str:
         """Progress in words."""
-        train = self.config.get("train", {})
-        steps, goal = train.get("steps"), train.get("stop_at")
-        if steps is None or self.step >= steps:
+        steps, goal = (
+            curves.at(self.config, f"train.{x}") for x in ("steps", "stop_at")
+        )
+        if not curves.is_finite(steps):
+            return "unknown"
+        if self.step >= steps:
             return "finished"
-        if goal is not None and self.score is not None and self.score >= goal:
+        if curves.is_finite(goal) and self.score is not None and self.score >= goal:
             return "solved"
         return f"in progress, {self.step / steps:.0%}"
 
@@ -89,8 +92,42 @@ class Entry:
         return max(self.runs, key=lambda x: worst if x.score is None else x.score)
 
 
+def read(path: str | pathlib.Path) -> Run:
+    """Read a run directory, named `TIME-CONFIG`.
+
+    Raises:
+      PlotError: If it has no metrics.
+    """
+    path = pathlib.Path(path)
+    rows = curves.read_rows(path / "metrics.jsonl")
+    timing, config, versions = (
+        path / name for name in ("timing.jsonl", "config.yaml", "versions.txt")
+    )
+    return Run(
+        path,
+        rows,
+        curves.read_rows(timing) if timing.exists() else [],
+        config_files.load_mapping(config) if config.exists() else {},
+        _origin(path / "origin.json"),
+        versions.read_text(errors="replace") if versions.is_file() else "",
+    )
+
+
+def _origin(path: pathlib.Path) -> dict:
+    """Read how a run began; empty if that is not recorded."""
+    if not path.is_file():
+        return {}
+    try:
+        values = json.loads(path.read_text(errors="replace"))
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise curves.PlotError(f"{path}: expected a JSON object.")
+    return values
+
+
 def write(
-    paths: Iterable[str | pathlib.Path],
+    runs: Iterable[Run],
     outdir: str | pathlib.Path,
     film: bool = True,
     command: str = "",
@@ -99,22 +136,17 @@ def write(
     """Write a report of runs, finished or not; return its file.
 
     Args:
-      paths: Run directories, named `TIME-CONFIG`.
+      runs: Contents of run directories; see `read`.
       outdir: Directory for the page, which needs no other file.
-      film: Whether to show an episode of each config; loads TensorFlow.
+      film: Show an episode of each config; loads TensorFlow.
       command: Command line that makes the report.
       say: Called with what is being done.
-
-    Raises:
-      PlotError: If a directory has no metrics.
     """
-    runs = {}
-    for path in (pathlib.Path(path) for path in paths):
-        runs.setdefault(path.resolve(), path)
-    runs = {path: read(path) for path in runs.values()}
+    found = {os.path.realpath(run.path): run for run in runs}
+    own = {run.path: run for run in found.values()}
     entries = [
-        Entry(number, group.label, group.task, [runs[path] for path in group.runs])
-        for number, group in enumerate(curves.group(runs))
+        Entry(number, group.label, group.task, [own[path] for path in group.runs])
+        for number, group in enumerate(curves.group(own))
     ]
     outfile = pathlib.Path(outdir) / FILE
     outfile.parent.mkdir(parents=True, exist_ok=True)
@@ -122,25 +154,6 @@ def write(
     page = _page(entries, videos, outfile.parent, command)
     files.write(outfile, page.html())
     return outfile
-
-
-def read(path: pathlib.Path) -> Run:
-    """Read a run directory.
-
-    Raises:
-      PlotError: If it has no metrics.
-    """
-    rows = curves.read_rows(path / "metrics.jsonl")
-    timing, config = path / "timing.jsonl", path / "config.yaml"
-    origin, versions = path / "origin.json", path / "versions.txt"
-    return Run(
-        path,
-        rows,
-        curves.read_rows(timing) if timing.exists() else [],
-        config_files.load_mapping(config) if config.exists() else {},
-        json.loads(origin.read_text()) if origin.exists() else {},
-        versions.read_text() if versions.exists() else "",
-    )
 
 
 def _page(
@@ -303,11 +316,7 @@ def _durations(page: pages.Page, entries: Sequence[Entry]) -> None:
 def _spent(run: Run) -> list[float]:
     """Return the seconds of a run: all, of training, of evaluation, and the rest."""
     spent = [
-        sum(
-            row.get("phase_seconds", 0.0)
-            for row in run.timing
-            if row.get("phase") == phase
-        )
+        sum(curves.phase_scores(run.timing, phase, "phase_seconds").values())
         for phase in ("train", "evaluate")
     ]
     return [run.seconds, *spent, max(run.seconds - sum(spent), 0.0)]
@@ -375,9 +384,11 @@ def _video(entry: Entry, say: Callable[[str], Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         try:
             (film,) = evaluation.visualize(run.path, folder, num_episodes=1, say=say)
-        except (errors.Mistake, errors.Failure) as error:
-            reason = errors.line(str(error).split("\n")[0])
-            return f"<p>{pages.escape(f'No video of {entry.label}: {reason}')}</p>"
+        except Exception as error:  # Of any library: the page is worth more.
+            expected = isinstance(error, errors.Mistake | errors.Failure)
+            reason = str(error).split("\n")[0] if expected else errors.reason(error)
+            text = f"No video of {entry.label}: {reason}"
+            return f"<p>{pages.escape(text)}</p>"
         data = (pathlib.Path(folder) / film["file"]).read_bytes()
     remark = f"return {film['return']:,.1f}, {film['length']} steps, {run.path.name}"
     return pages.video(data, entry.label, remark)
@@ -401,8 +412,8 @@ def _configs(page: pages.Page, entries: Sequence[Entry]) -> None:
     """Add a table of all values of all configs."""
     page.heading("Config")
     texts = [_texts(entry) for entry in entries]
-    defaults = [_flat(entry.runs[0].origin.get("defaults") or {}) for entry in entries]
-    text = "Marked values differ from the defaults, which are in parentheses."
+    defaults = [_defaults(entry.runs[0]) for entry in entries]
+    text = "Marked values differ from the defaults."
     if not all(defaults):
         text += " Where the run has no record of its defaults, nothing is marked."
     if len(entries) > 1:
@@ -417,8 +428,14 @@ def _configs(page: pages.Page, entries: Sequence[Entry]) -> None:
             if value == default:
                 rows[-1].append(pages.cell(value))
             else:
-                rows[-1].append(pages.cell(f"{value} ({default})", "changed"))
+                rows[-1].append(pages.cell(f"{value} (default {default})", "changed"))
     page.table(["key", *(entry.label for entry in entries)], rows)
+
+
+def _defaults(run: Run) -> dict[str, Any]:
+    """Return the defaults of a config; empty if they are not recorded."""
+    values = run.origin.get("defaults")
+    return _flat(values) if isinstance(values, dict) else {}
 
 
 def _texts(entry: Entry) -> dict[str, str]:
@@ -443,12 +460,17 @@ def _flat(values: dict, path: str = "") -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     """Return a value of a config as in a file, without quotes around texts."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return (
+        value
+        if isinstance(value, str)
+        else json.dumps(value, default=str, skipkeys=True)
+    )
 
 
 def _run(page: pages.Page, run: Run, outdir: pathlib.Path, unfolded: bool) -> None:
     """Add how a run was made, and links to its files."""
-    name, checkpoints = run.path.resolve().name, run.path / "checkpoints"
+    name = os.path.basename(os.path.realpath(run.path))
+    checkpoints = run.path / "checkpoints"
     page.add(
         f"<details{' open' * unfolded}><summary>", pages.escape(name), "</summary>"
     )
@@ -476,7 +498,7 @@ def _run(page: pages.Page, run: Run, outdir: pathlib.Path, unfolded: bool) -> No
 def _links(paths: Iterable[pathlib.Path], outdir: pathlib.Path) -> str:
     """Return links to files."""
     return " ".join(
-        _link(path, outdir, path.resolve().name)
+        _link(path, outdir, os.path.basename(os.path.realpath(path)))
         for path in sorted(paths)
         if not path.name.startswith(".")
     )
@@ -484,6 +506,6 @@ def _links(paths: Iterable[pathlib.Path], outdir: pathlib.Path) -> str:
 
 def _link(path: pathlib.Path, outdir: pathlib.Path, text: str) -> str:
     """Return a link that works as long as page and run stay where they are."""
-    target = os.path.relpath(path.resolve(), outdir.resolve())
+    target = os.path.relpath(os.path.realpath(path), os.path.realpath(outdir))
     address = pages.escape(urllib.parse.quote(target))
     return f'<a href="{address}">{pages.escape(text)}</a>'

@@ -25,10 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         ["agents", "report", *(sys.argv[1:] if argv is None else argv)]
     )
     with commands.status(f"Reading {len(args.runs)} runs") as say:
+        runs = [report.read(path) for path in args.runs]
         if not args.no_video:
+            say("Starting TensorFlow")
             commands.start_tensorflow()
-        film = not args.no_video
-        file = report.write(args.runs, args.outdir, film, command, say)
+        file = report.write(runs, args.outdir, not args.no_video, command, say)
     print(f"Wrote {file}")
     return 0
 

@@ -128,6 +128,7 @@ COMMANDS = {
     "visualize": ["--logdir", "run", "--outdir", "out", "--num_episodes", "1"],
     "export": ["--logdir", "run", "--outdir", "out", "--format", "saved_model"],
     "plot": ["run", "--outfile", "out.png", "--x", "steps", "--phase", "evaluate"],
+    "report": ["run", "--outdir", "out"],
     "benchmark": ["train", "--config", "debug", "--steps", "1", "--num_agents", "4"],
 }
 """Complete command lines of all subcommands."""
@@ -381,7 +382,8 @@ def _run_directory(rng: random.Random, directory: pathlib.Path, runs: pathlib.Pa
         (run / "config.yaml").write_text(_yaml(tree))
     else:
         _damage(rng, rng.choice(paths), named=False)
-    name = rng.choice(("evaluate", "evaluate", "visualize", "export", "plot", "train"))
+    names = ("evaluate", "visualize", "export", "plot", "report", "train")
+    name = rng.choice(names)
     arguments = [x.replace("run", run.name) for x in COMMANDS[name]]
     if name == "train":
         arguments = ["--config", str(runs / source / "config.yaml"), "--logdir", "."]
