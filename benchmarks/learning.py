@@ -107,6 +107,7 @@ def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "versions": (last / "versions.txt").read_text().splitlines(),
+        "seconds": {seed: wall_seconds(run) for seed, run in runs.items()},
     }
     text = json.dumps(result, indent=2)
     (folder / f"{config}.json").write_text(text + "\n")
@@ -120,6 +121,11 @@ def commit() -> str:
     """Return the commit of the code, with a mark if it has changed since."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     return subprocess.check_output(command, cwd=ROOT, text=True).strip()
+
+
+def wall_seconds(run: pathlib.Path) -> float:
+    """Return the wall time of a run."""
+    return json.loads((run / "timing.jsonl").read_text().splitlines()[-1])["seconds"]
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def prepare(
     if not path.exists():
         logdir.mkdir(parents=True, exist_ok=True)
         files.write(logdir / "versions.txt", versions())
-        text = json.dumps(origin(config, command))
+        text = json.dumps(origin(config, command), default=str)
         files.write(logdir / "origin.json", text + "\n")
         config_files.dump(sections.to_dict(config), path)
         return

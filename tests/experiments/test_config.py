@@ -113,3 +113,38 @@ def test_keys_of_older_versions_are_named():
     expected = r"'devices\.environment' is gone, since environments run .*; remove it\."
     with pytest.raises(config_.ConfigError, match=expected):
         experiment.resolve(values)
+
+
+def test_defaults_are_those_of_environment_and_algorithm():
+    config = named.load("cartpole_dqn", ["algorithm.batch_size=7"], seed=3)
+    found = config.defaults()
+    whole = sections.to_dict(config)
+    assert {key: set(found[key]) for key in ("train", "algorithm")} == {
+        key: set(whole[key]) for key in ("train", "algorithm")
+    }
+    assert found["environment"] == sections.to_dict(Environment(id="CartPole-v1"))
+    assert found["algorithm"]["type"] == "dqn"
+    assert found["algorithm"]["batch_size"] == type(config.algorithm)().batch_size != 7
+    assert found["seed"] == 0
+
+
+def test_algorithms_may_have_no_defaults(tmp_path, monkeypatch):
+    (tmp_path / "without_defaults.py").write_text(
+        "import dataclasses\n"
+        "@dataclasses.dataclass\n"
+        "class Config:\n"
+        "    type: str\n"
+        "    size: int\n"
+        "class Algorithm: pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    algorithm = {"type": "without_defaults:Algorithm", "size": 3}
+    config = experiment.resolve(
+        {
+            "name": "mine",
+            "environment": {"id": "CartPole-v1"},
+            "train": {},
+            "algorithm": algorithm,
+        }
+    )
+    assert config.defaults() is None

@@ -1,6 +1,8 @@
 """The command that trains."""
 
+import datetime
 import json
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -35,6 +37,18 @@ def test_run_directory(trained):
     versions = (run / "versions.txt").read_text()
     assert "\ntensorflow 2." in versions
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_origin(trained):
+    run, _, _ = trained
+    origin = json.loads((run / "origin.json").read_text())
+    assert origin["command"] == (
+        f"agents train --config debug --logdir {run.parent} --timestamp 1"
+    )
+    assert re.fullmatch(r".+, \d+ cores, \d+ GB.*", origin["machine"])
+    assert datetime.datetime.fromisoformat(origin["date"])
+    assert origin["defaults"]["train"]["steps"] == 1_000_000
+    assert origin["defaults"]["environment"]["id"] == "CartPole-v1"
 
 
 def test_output_shows_progress_and_the_next_commands(trained):

@@ -1,0 +1,143 @@
+"""Page of results, from the data in `docs/results`.
+
+    python benchmarks/gallery.py --outdir DIR
+
+Compares the final returns of each preset with published ones (`published.json`), and shows
+a card per preset: curve, score, steps, wall time, command. `benchmarks/learning.py` makes
+the data.
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from agents.experiments import curves, named, pages, report
+from agents.tools import files
+
+FOLDER = pathlib.Path(__file__).parents[1] / "docs/results"
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--outdir", type=pathlib.Path, required=True, metavar="DIR")
+    args = parser.parse_args()
+    args.outdir.mkdir(parents=True, exist_ok=True)
+    files.write(args.outdir / "index.html", page().html())
+    print(f"Wrote {args.outdir / 'index.html'}")
+
+
+def page() -> pages.Page:
+    """Return the page."""
+    results = {name: result(name) for name in named.EXPERIMENTS if data(name).exists()}
+    published = json.loads((FOLDER / "published.json").read_text())
+    made = pages.Page("Results")
+    made.text(
+        "Mean returns of 20 deterministic episodes of final policies, raw, with seeds "
+        "apart from training. Ours is the interquartile mean over the seeds that made "
+        "the most steps, with its 95% bootstrap interval over them. Green: what was "
+        "published is inside of it or below. Published scores are of other versions of "
+        "the environments and often the best of a run, so the comparison is rough."
+    )
+    made.heading("Beside published results")
+    made.table(
+        ["environment", "algorithm", "preset", "#steps", "#seeds", "#ours"]
+        + ["", "#published", "#their steps", "source"],
+        (
+            row
+            for name, entries in published.items()
+            if name in results
+            for entry in entries
+            for row in [compared(name, results[name], entry)]
+        ),
+    )
+    made.heading("Presets")
+    made.text("Bands are the quartiles over seeds, thin lines single seeds.", "quiet")
+    made.grid(card(made, name, entry) for name, entry in results.items())
+    return made
+
+
+def data(name: str, ending: str = "json") -> pathlib.Path:
+    """Return the file with the results of a preset."""
+    return FOLDER / f"{name}.{ending}"
+
+
+def result(name: str) -> dict[str, Any]:
+    """Return the results of a preset, with `steps` and `returns` of its longest runs."""
+    values = json.loads(data(name).read_text())
+    finals = values["finals"].values()
+    steps = max(final["step"] for final in finals)
+    returns = [x["mean_return"] for x in finals if x["step"] == steps]
+    return {**values, "steps": steps, "returns": np.array(returns)}
+
+
+def compared(name: str, ours: dict, theirs: dict) -> list[str]:
+    """Return the row of a preset and a published score."""
+    config = named.EXPERIMENTS[name]()
+    place = position(ours["returns"], theirs["score"])
+    kind = "number" if place == "below" else "number good"
+    _, middle, between = report.summary(ours["returns"])
+    spread = f" ± {pages.number(theirs['spread'])}" if "spread" in theirs else ""
+    return [
+        pages.cell(config.environment.id, "line"),
+        pages.cell(config.algorithm.type.upper()),
+        pages.cell(name),
+        pages.cell(ours["steps"]),
+        pages.cell(len(ours["returns"])),
+        pages.cell(f"{middle} ({between})", kind),
+        pages.cell(place),
+        pages.cell(pages.number(theirs["score"]) + spread, "number"),
+        pages.cell(theirs.get("steps", "")),
+        pages.cell(theirs["source"], "line"),
+    ]
+
+
+def position(returns: np.ndarray, score: float) -> str:
+    """Return whether the interval of returns `[seeds]` is above, around or below a score."""
+    lower, upper = curves.interval(returns).round(6)
+    if lower > score:
+        return "above"
+    return "inside" if upper >= score else "below"
+
+
+def card(made: pages.Page, name: str, values: dict) -> str:
+    """Return the card of a preset."""
+    lines = list(learned(name))
+    scale, unit = curves.axis("steps", values["steps"])
+    config = named.EXPERIMENTS[name]()
+    about = f"{config.algorithm.type.upper()} on {config.environment.id}, over {unit}"
+    figure = made.chart(name, about, pages.Chart(unit, lines))
+    mean, middle, between = report.summary(values["returns"])
+    count = curves.seeds(len(values["returns"]))
+    texts = [f"{middle} ({between}), {count}, {values['steps']:,} steps"]
+    if seconds := values.get("seconds"):
+        texts[0] += f", {report.duration(np.mean(list(seconds.values())))} per seed"
+    texts += [values["command"], f"{values['date']}: {', '.join(values['versions'])}"]
+    paragraphs = [f'<p class="quiet">{pages.escape(text)}</p>' for text in texts]
+    return f"<div>{figure}{''.join(paragraphs)}</div>"
+
+
+def learned(name: str) -> Iterator[pages.Line]:
+    """Yield the curves of the seeds of a preset, and their mean."""
+    seeds: dict[str, list] = {}
+    with data(name, "csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            point = float(row["step"]), float(row["return"])
+            seeds.setdefault(row["seed"], []).append(point)
+    series = []
+    for points in seeds.values():
+        steps, returns = np.array(sorted(points)).T
+        series.append(curves.Series(steps, returns, returns, returns))
+    if len(series) > 1:
+        for one in series:
+            yield pages.Line(0, curves.aggregate(name, [one]), faint=True)
+    yield pages.Line(0, curves.aggregate(name, series))
+
+
+if __name__ == "__main__":
+    main()

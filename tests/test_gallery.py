@@ -1,0 +1,81 @@
+"""The page of results is made from the committed data."""
+
+import importlib.util
+import json
+import pathlib
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from agents.experiments import named
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def load():
+    """The module of the command."""
+    path = ROOT / "benchmarks" / "gallery.py"
+    spec = importlib.util.spec_from_file_location("gallery", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+gallery = load()
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """The page."""
+    outdir = tmp_path_factory.mktemp("gallery")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["gallery.py", "--outdir", str(outdir)])
+        gallery.main()
+    return (outdir / "index.html").read_text()
+
+
+def test_every_preset_with_results_has_a_card(text):
+    names = {x.stem for x in gallery.FOLDER.glob("*.csv")} & set(named.EXPERIMENTS)
+    assert len(names) > 20
+    for name in names:
+        assert f"<figcaption>{name} <span>" in text
+    assert text.count("<div data-chart=") == len(names)
+    assert len(text) < 2_000_000
+    assert not re.findall(r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//", text)
+
+
+def test_published_scores_stand_beside_ours(text):
+    published = json.loads((gallery.FOLDER / "published.json").read_text())
+    assert set(published) <= set(named.EXPERIMENTS)
+    for name, entries in published.items():
+        if not gallery.data(name).exists():
+            continue
+        for entry in entries:
+            assert entry["source"] in text
+            assert f">{name}</td>" in text
+    assert text.count('class="number good"') == text.count(">inside<") + text.count(
+        ">above<"
+    )
+
+
+@pytest.mark.parametrize(
+    ("returns", "score", "expected"),
+    [
+        ([10.0, 20.0, 30.0], 5.0, "above"),
+        ([10.0, 20.0, 30.0], 30.0, "inside"),
+        ([10.0, 20.0, 30.0], 31.0, "below"),
+        ([500.0, 500.0, 500.0], 500.0, "inside"),
+        ([17.0], 18.0, "below"),
+    ],
+)
+def test_position_of_a_published_score(returns, score, expected):
+    assert gallery.position(np.array(returns), score) == expected
+
+
+def test_only_the_longest_runs_count():
+    values = gallery.result("cheetah_sac")
+    assert values["steps"] == 1_000_000
+    finals = values["finals"].values()
+    assert len(values["returns"]) == sum(x["step"] == 1_000_000 for x in finals)
