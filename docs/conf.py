@@ -83,7 +83,9 @@ def name_exports(app, what, name, obj, options, lines) -> None:
 
 def mark_code(app, what, name, obj, options, lines) -> None:
     """Turn code in a docstring, marked as in Markdown, into literals."""
-    text = re.sub(r"(?<=\n)\n(?=    )", "\n.. code-block:: default\n\n", "\n".join(lines))
+    text = re.sub(
+        r"(?<=\n)\n(?=    )", "\n.. code-block:: default\n\n", "\n".join(lines)
+    )
     text = re.sub(r"(?<![`:])`([^`<]+)`", r"``\1``", text)
     lines[:] = text.split("\n")
 
