@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from agents.experiments import named
+from agents.experiments import complete, named
 from agents.scripts import commands
 from agents.tools import config as config_
 from agents.tools import config_files, sections
@@ -26,6 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             name: f.__doc__.splitlines()[0] for name, f in named.EXPERIMENTS.items()
         }
         print("\n".join(f"{name:<{width}}{doc}" for name, doc in docs.items()))
+        return 0
+    if args.config in named.EXPERIMENTS and not args.set:
+        print(complete.text(args.config), end="")
         return 0
     with config_.without_imports():
         config = named.load(args.config, args.set)
