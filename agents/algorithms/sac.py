@@ -79,7 +79,7 @@ class SAC(off_policy.OffPolicy):
         self._space = action_space
         if self._discrete and spaces.mask_sizes(observation_space, action_space):
             raise spaces.UnsupportedSpaceError(
-                "SAC knows no action masks; use dqn, ppo, trpo, vpg or a2c."
+                "SAC knows no action masks; use dqn, apex, ppo, trpo, vpg, a2c or impala."
             )
         with placement.networks():
             if self._discrete:

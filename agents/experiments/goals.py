@@ -44,8 +44,8 @@ def subclass(
     """Create a subclass of an algorithm whose replay memory has hindsight.
 
     Raises:
-      ConfigError: if the algorithm has no replay memory, or its updates are to be
-        compiled by XLA though the environment computes outcomes.
+      ConfigError: if the algorithm has no replay memory, or if the environment computes
+        outcomes though it or the updates are to be compiled by XLA.
       UnsupportedSpaceError: if observations have no goals.
     """
     from agents.memories import hindsight as memory
@@ -58,6 +58,7 @@ def subclass(
     _require_goals(space)
     path = hindsight.outcome
     outcome = config_.find(path) if path else _Outcome(environment, space[DESIRED])
+    share = hindsight.share
 
     def init(self, observation_space, action_space, num_agents, length, config, *rest):
         if config.jit and not path:
@@ -70,10 +71,16 @@ def subclass(
         spaces_ = observation_space, action_space
         super(derived, self).__init__(*spaces_, num_agents, length, config, *rest)
 
-    options = {"share": hindsight.share, "outcome": outcome}
+    def create_memory(self, *arguments):
+        def clipped(achieved, desired):
+            reward, terminated = outcome(achieved, desired)
+            return self.clipped(reward), terminated
+
+        return memory.Hindsight(*arguments, share=share, outcome=clipped)
+
     members = {
         "__init__": init,
-        "create_memory": staticmethod(functools.partial(memory.Hindsight, **options)),
+        "create_memory": create_memory,
         "__doc__": cls.__doc__,
     }
     derived = type(cls.__name__, (cls,), members)
@@ -102,6 +109,13 @@ class _Outcome:
         self, environment: environments.Environment, goal: gymnasium.Space
     ) -> None:
         self._environment, self._goal = environment, goal
+        try:
+            self._make = make.constructor(environment)
+        except environments.BackendError as error:
+            raise config_.ConfigError(
+                f"environment {environment.id!r} is a TensorFlow function, which cannot "
+                "be asked for outcomes; declare hindsight.outcome."
+            ) from error
 
     def __call__(self, achieved: Any, desired: Any) -> tuple[Any, Any]:
         """Return rewards float32 `[B]` and terminations bool `[B]` as tensors."""
@@ -127,7 +141,7 @@ class _Outcome:
     @functools.cached_property
     def _functions(self) -> tuple[Any, Any]:
         """Functions of goals `[B, ...]` for rewards and terminations `[B]`."""
-        env = make.constructor(self._environment)().unwrapped
+        env = self._make().unwrapped
         if not hasattr(env, "compute_reward"):
             raise config_.ConfigError(
                 f"environment {self._environment.id!r} has no compute_reward, which "

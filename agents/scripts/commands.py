@@ -8,6 +8,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,20 +21,25 @@ from agents.tools import bounds, errors, files
 def reporting(main: Callable) -> Callable:
     """Turn expected errors of a command into one line on stderr and an exit code.
 
-    Mistakes of the user give 2, failures of the run 1, and Ctrl-C 130. The traceback of
-    the user's own code follows if that has failed.
+    Mistakes of the user give 2, failures of the run 1, Ctrl-C 130, and a closed pipe 141.
+    The traceback of the user's own code follows if that has failed.
     """
 
     @functools.wraps(main)
     def wrapper(argv=None) -> int:
         try:
-            return main(argv)
+            code = main(argv)
+            sys.stdout.flush()
+            return code
         except errors.Mistake as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except errors.Failure as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
+        except BrokenPipeError:  # By `| head`, which has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         except OSError as error:
             full = error.errno in files.NO_ROOM
             if error.filename is None and not full:  # No file of the user.

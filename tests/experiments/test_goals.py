@@ -1,5 +1,7 @@
 """Hindsight in configs, and outcomes that environments compute."""
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 
 import agents
 from agents import environments
+from agents.algorithms import dqn
 from agents.environments import goals as goal_environments
 from agents.environments import make
 from agents.experiments import evaluation, goals, named, runs
@@ -110,6 +113,31 @@ def test_share_follows_no_schedule():
     share = "hindsight.share={type: linear, from: 0.8, to: 0, over: 1000}"
     with pytest.raises(config_.ConfigError, match="'hindsight.share' must be"):
         named.load("bit_flipping", [share])
+
+
+@pytest.mark.parametrize(("clip", "least"), [(None, -1.0), (0.5, -0.5)])
+def test_rewards_of_other_goals_are_clipped_like_others(clip, least):
+    agent = create(
+        config("hindsight.share=1", f"algorithm.reward_clip={clip or 'null'}")
+    )
+    achieved, desired = pairs()
+    reward, _ = agent.memory._outcome(tf.constant(achieved), tf.constant(desired))
+    reached = (achieved == desired).all(1)
+    np.testing.assert_array_equal(reward, np.where(reached, 0, least))
+
+
+def test_compiled_environments_need_a_function_of_goals():
+    made = named.load("bit_flipping")
+    compiled = dataclasses.replace(
+        made.environment, id="agents.environments.functional:Catch", kwargs={}
+    )
+    with pytest.raises(config_.ConfigError, match="declare hindsight.outcome"):
+        goals.subclass(
+            dqn.DQN,
+            made.hindsight,
+            compiled,
+            goal_environments.BitFlipping().observation_space,
+        )
 
 
 def test_environments_without_rewards_of_goals_are_named():

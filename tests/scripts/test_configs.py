@@ -1,10 +1,11 @@
 """The command that lists and prints configs."""
 
+import subprocess
 import sys
 
 import pytest
 
-from agents.experiments import named
+from agents.experiments import complete, named
 from agents.scripts import configs
 from agents.tools import config as config_
 from agents.tools import config_files
@@ -25,6 +26,31 @@ def test_printed_config_is_a_file_that_is_the_config(tmp_path, capsys):
     path = tmp_path / "printed.yaml"
     path.write_text(capsys.readouterr().out)
     assert named.load(str(path)) == named.load("cartpole_dqn", ["train.steps=123"])
+
+
+def test_complete_configs_are_those_of_today():
+    message = "run `python -m agents.experiments.complete`"
+    assert complete.FILE.read_text() == complete.made(), message
+
+
+def test_named_configs_are_printed_without_tensorflow(capsys):
+    program = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "from agents.scripts import configs; sys.exit(configs.main(['cheetah_clip']))"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert configs.main(["cheetah_clip", "--set", "seed=0"]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_a_pipe_that_is_closed_early_is_no_error():
+    command = [sys.executable, "-m", "agents.scripts.configs", "cheetah_clip"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 OWN = """
