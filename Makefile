@@ -36,7 +36,7 @@ format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format
 
 docs: $(VENV)/installed-docs
-	$(VENV)/bin/python -m sphinx -q -a -n -W --keep-going docs docs/_build
+	$(VENV)/bin/python -m sphinx -q -n -W --keep-going -j auto docs docs/_build
 	@echo "Open docs/_build/index.html"
 
 clean:

@@ -135,8 +135,8 @@ def test_one_good_choice_is_enough(tmp_path):
     space.Space(DIMENSIONS).require(VALUES)
 
 
-def test_readme_shows_a_space(tmp_path):
-    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+def test_page_shows_a_space(tmp_path):
+    text = (pathlib.Path(__file__).parents[2] / "docs/commands.md").read_text()
     (block,) = re.findall(
         r"```yaml\n(algorithm\.learning_rate: .*?)```", text, re.DOTALL
     )
