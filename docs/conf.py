@@ -9,7 +9,7 @@ import sys
 import sphinx.util.logging
 
 DOCS = pathlib.Path(__file__).parent
-sys.path.insert(0, str(DOCS.parent))
+sys.path[:0] = [str(DOCS.parent), str(DOCS / "extensions")]
 
 import agents  # noqa: E402
 
@@ -26,6 +26,8 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "fields",
+    "results",
 ]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
