@@ -7,6 +7,7 @@ import re
 import sys
 
 import sphinx.util.logging
+from sphinx.ext import autodoc
 
 DOCS = pathlib.Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "extensions")]
@@ -76,18 +77,16 @@ def write(path: pathlib.Path, text: str) -> None:
 def name_exports(app, what, name, obj, options, lines) -> None:
     """Link what a package exports from its page."""
     if what == "module" and hasattr(obj, "__path__") and getattr(obj, "__all__", ()):
-        links = [
-            f":py:obj:`{export} <{getattr(obj, export).__module__}.{export}>`"
-            for export in obj.__all__
-        ]
+        with autodoc.mock(autodoc_mock_imports):  # Exports are imported only now.
+            modules = {name: getattr(obj, name).__module__ for name in obj.__all__}
+        links = [f":py:obj:`{x} <{module}.{x}>`" for x, module in modules.items()]
         lines += ["", f"It exports {', '.join(links)}.", ""]
 
 
 def mark_code(app, what, name, obj, options, lines) -> None:
     """Turn code in a docstring, marked as in Markdown, into literals."""
-    text = re.sub(
-        r"(?<=\n)\n(?=    )", "\n.. code-block:: default\n\n", "\n".join(lines)
-    )
+    block = "\n.. code-block:: default\n\n"
+    text = re.sub(r"(?<=\n)\n(?=    )", block, "\n".join(lines))
     text = re.sub(r"(?<![`:])`([^`<]+)`", r"``\1``", text)
     lines[:] = text.split("\n")
 
