@@ -19,15 +19,16 @@ author = "The agents developers"
 version = release = agents.__version__
 html_title = "agents"
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_copy_source = html_show_copyright = False
 highlight_language = "none"
 exclude_patterns = ["_build"]
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "fields",
+    "mathml",
     "results",
 ]
 myst_enable_extensions = ["dollarmath"]
