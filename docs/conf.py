@@ -84,11 +84,21 @@ def name_exports(app, what, name, obj, options, lines) -> None:
         lines += ["", f"It exports {', '.join(links)}.", ""]
 
 
+def hide_bounds(app, what, name, obj, options, signature, result):
+    """Leave the bounds of numbers, which fields show, out of signatures."""
+    if signature is None:
+        return None
+    pattern = r"(?:~?typing\.)?Annotated\[(.*?), ~?[\w.]*Bounds\([^()]*\)\]"
+    return re.sub(pattern, r"\1", signature), result
+
+
 def mark_code(app, what, name, obj, options, lines) -> None:
     """Turn code in a docstring, marked as in Markdown, into literals."""
     block = "\n.. code-block:: default\n\n"
     text = re.sub(r"(?<=\n)\n(?=    )", block, "\n".join(lines))
     text = re.sub(r"(?<![`:])`([^`<]+)`", r"``\1``", text)
+    if what == "attribute":  # After this comment, a colon is no end of a type.
+        text = f"..\n\n{text}"
     lines[:] = text.split("\n")
 
 
@@ -104,6 +114,7 @@ def refuse_undocumented(app, what, name, obj, skip, options) -> None:
 def setup(app) -> None:
     """Write the reference, and connect to autodoc, before and after Napoleon."""
     app.connect("builder-inited", write_reference)
+    app.connect("autodoc-process-signature", hide_bounds)
     app.connect("autodoc-process-docstring", mark_code, priority=400)
     app.connect("autodoc-process-docstring", name_exports, priority=600)
     app.connect("autodoc-skip-member", refuse_undocumented)
