@@ -223,8 +223,8 @@ def _explanation(entries: Sequence[Entry]) -> str:
     )
     if any(len(entry.runs) > 1 for entry in entries):
         text += (
-            "Curves are the mean over seeds, bands the quartiles, as far as all seeds "
-            "have come; thin lines are single seeds. "
+            "Curves are the mean over seeds and bands the quartiles, where all seeds "
+            "have values; thin lines are single seeds. "
         )
     if any(len(entry.runs) == 1 for entry in entries):
         text += "Bands of a single seed are the quartiles of its episodes. "
@@ -243,15 +243,14 @@ def _chart(
     lines = []
     for entry in entries:
         series = [y for run in entry.runs if (y := _series(run, phase, x, name))]
-        if len(series) > 1 and name == "score":
+        curve = _mean(entry, series)
+        if len(series) > 1 and (name == "score" or not curve):
             lines += [
-                pages.Line(entry.number, curves.aggregate(entry.label, [one]), True)
+                pages.Line(
+                    entry.number, curves.aggregate(entry.label, [one]), bool(curve)
+                )
                 for one in series
             ]
-        try:
-            curve = curves.aggregate(entry.label, series) if series else None
-        except curves.PlotError:  # One seed begins where another one ends.
-            curve = None
         lines += [pages.Line(entry.number, curve)] if curve else []
     if not lines:
         return None
@@ -259,6 +258,14 @@ def _chart(
     lines = [line.scaled(1 / scale) for line in lines]
     remark = f"over {unit}" if name == "score" else ""
     return page.chart(title, remark, pages.Chart(unit, lines))
+
+
+def _mean(entry: Entry, series: Sequence[curves.Series]) -> curves.Curve | None:
+    """Return the mean over seeds, or None if no position has all of them."""
+    try:
+        return curves.aggregate(entry.label, series) if series else None
+    except curves.PlotError:
+        return None
 
 
 def _series(run: Run, phase: str, x: str, name: str) -> curves.Series | None:
@@ -294,7 +301,7 @@ def _durations(page: pages.Page, entries: Sequence[Entry]) -> None:
     """Add a table of where the wall time went, on average over seeds."""
     rows = []
     for entry in entries:
-        spent = [_spent(run) for run in entry.runs if run.seconds]
+        spent = [x for run in entry.runs if (x := _spent(run))]
         if not spent:
             continue
         total, *parts = np.mean(spent, axis=0)
@@ -314,12 +321,16 @@ def _durations(page: pages.Page, entries: Sequence[Entry]) -> None:
 
 
 def _spent(run: Run) -> list[float]:
-    """Return the seconds of a run: all, of training, of evaluation, and the rest."""
+    """Return the seconds of a run: all, of training, of evaluation, and the rest.
+
+    Empty if they are not recorded.
+    """
     spent = [
         sum(curves.phase_scores(run.timing, phase, "phase_seconds").values())
         for phase in ("train", "evaluate")
     ]
-    return [run.seconds, *spent, max(run.seconds - sum(spent), 0.0)]
+    rest = max(run.seconds - sum(spent), 0.0)
+    return [run.seconds, *spent, rest] if any(spent) else []
 
 
 def duration(seconds: float) -> str:
@@ -424,7 +435,7 @@ def _configs(page: pages.Page, entries: Sequence[Entry]) -> None:
         values = [x.get(key, "") for x in texts]
         rows.append([pages.cell(key, "changed" if len(set(values)) > 1 else "")])
         for value, known in zip(values, defaults, strict=True):
-            default = _text(known[key]) if key in known else value
+            default = _default(known, key) if known else value
             if value == default:
                 rows[-1].append(pages.cell(value))
             else:
@@ -436,6 +447,13 @@ def _defaults(run: Run) -> dict[str, Any]:
     """Return the defaults of a config; empty if they are not recorded."""
     values = run.origin.get("defaults")
     return _flat(values) if isinstance(values, dict) else {}
+
+
+def _default(known: dict[str, Any], key: str) -> str:
+    """Return the default of a key, or of the key that it is inside of."""
+    while key and key not in known:
+        key = key.rpartition(".")[0]
+    return _text(known[key]) if key else "none"
 
 
 def _texts(entry: Entry) -> dict[str, str]:

@@ -161,6 +161,21 @@ def test_configs_are_compared(tmp_path):
     assert "environments, whose scores" not in text
 
 
+def test_defaults_of_other_forms(tmp_path):
+    """A schedule in place of a number, and a value that is empty by default."""
+    run = make(tmp_path, "1-left", [10.0])
+    config = config_files.load_mapping(run / "config.yaml")
+    config["algorithm"]["learning_rate"] = {"type": "linear", "over": 5}
+    config["preprocessing"] = ["normalize"]
+    config_files.dump(config, run / "config.yaml")
+    rows = tables(page(tmp_path, run))
+    assert ["algorithm.learning_rate.type", "linear (default 0.1)"] in rows
+    assert ["algorithm.learning_rate.over", "5 (default 0.1)"] in rows
+    assert ["preprocessing", '["normalize"] (default none)'] in rows
+    (run / "origin.json").unlink()
+    assert ["algorithm.learning_rate.type", "linear"] in tables(page(tmp_path, run))
+
+
 def test_environments_have_charts_of_their_own(tmp_path):
     runs = [
         make(tmp_path, "1-left", [10.0, 30.0]),
@@ -198,6 +213,16 @@ def test_seeds_that_have_just_begun_hide_nothing(tmp_path):
     ]
     chart = charts(page(tmp_path, *runs))[0][1]
     assert [x["x"] for x in chart["lines"]] == [[50, 100, 150], [50], [50]]
+    lines = (runs[1] / "timing.jsonl").read_text().splitlines()
+    for row in (apart := json.loads(f"[{','.join(lines)}]")):
+        row["seconds"] += 100
+    write_rows(runs[1] / "timing.jsonl", apart)
+    title, chart = charts(page(tmp_path, *runs))[1]
+    assert title == "Evaluation: mean return over wall time [seconds]"
+    assert [(x["x"], x["faint"]) for x in chart["lines"]] == [
+        ([10, 20, 30], False),
+        ([110], False),
+    ]
     later = make(tmp_path, "3-left", [], seed=2)
     assert charts(page(tmp_path, runs[0], later))[0][1]["lines"][0]["x"]
 
@@ -207,6 +232,7 @@ def test_old_runs_tell_less(tmp_path):
     text = page(tmp_path, run)
     assert ["command", "not recorded"] in tables(text)
     assert len(charts(text)) == 2  # Score and length, without times.
+    assert "Wall time, mean over seeds" not in text
 
 
 def test_directories_without_metrics_are_refused(tmp_path):

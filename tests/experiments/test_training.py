@@ -34,6 +34,7 @@ def test_new_directory_holds_the_complete_config(tmp_path):
     training.prepare(tmp_path / "run", config)  # The same config may go on.
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "config.yaml",
+        "origin.json",
         "versions.txt",
     ]
 
