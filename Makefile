@@ -37,6 +37,7 @@ format: $(VENV)/installed-dev
 
 docs: $(VENV)/installed-docs
 	$(VENV)/bin/python -m sphinx -q -n -W --keep-going -j auto docs docs/_build
+	@$(VENV)/bin/python benchmarks/gallery.py --outdir docs/_build/gallery
 	@echo "Open docs/_build/index.html"
 
 clean:
