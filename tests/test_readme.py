@@ -162,7 +162,7 @@ def test_python_runs(name, block, directory):
 def commands():
     """Pages and arguments of all calls of the `agents` command."""
     for name, text in blocks("", "bash", "console", "sh"):
-        for line in text.splitlines():
+        for line in text.replace("\\\n", "").splitlines():
             program, *arguments = shlex.split(line, comments=True) or [""]
             if program.removeprefix(".venv/bin/") == "agents":
                 yield name, arguments
