@@ -64,6 +64,9 @@ def write_reference(app) -> None:
                 text += [f".. automodule:: {name}.{module.name}", "   :members:"]
                 text += ["   :show-inheritance:", ""]
         write(folder / f"{name}.rst", "\n".join(text))
+    for page in folder.glob("agents*.rst"):
+        if page.stem not in packages:  # Of a package that is gone.
+            page.unlink()
     entries = "\n".join(f"   {name}" for name in packages)
     head = "API reference\n=============\n\n.. toctree::\n   :maxdepth: 1\n\n"
     write(folder / "index.rst", head + entries + "\n")
