@@ -219,7 +219,7 @@ def _explanation(entries: Sequence[Entry]) -> str:
     """Explain lines and bands of charts."""
     text = (
         "Move the mouse over a chart for its values, drag to zoom, double-click to zoom "
-        "out, and click on a name above to hide its curves. "
+        "out, and click on a name to hide its curves. "
     )
     if any(len(entry.runs) > 1 for entry in entries):
         text += (
