@@ -4,7 +4,6 @@ Runs whose configs differ only in their seeds share curves; every environment ha
 of its own.
 """
 
-import dataclasses
 import datetime
 import json
 import os
@@ -16,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from agents.experiments import curves, display, evaluation, pages
-from agents.tools import config_files, errors, files
+from agents.experiments import curves, display, evaluation, pages, records
+from agents.tools import errors, files
 
 FILE = "index.html"
 PHASES = {"evaluate": "Evaluation", "train": "Training"}
@@ -26,108 +25,8 @@ PLACES = ("phase", "step", "seconds", "phase_seconds", "episodes")
 """Values of reports that have no chart of their own."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Contents of a run directory, as far as they are there."""
-
-    path: pathlib.Path
-    rows: list[dict]
-    """Reports."""
-    timing: list[dict]
-    """Wall time and speed of the same reports."""
-    config: dict
-    origin: dict
-    """Start of the run; see `training.origin`."""
-    versions: str
-
-    @property
-    def step(self) -> int:
-        """Environment steps so far."""
-        return max((row["step"] for row in self.rows), default=0)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time so far."""
-        times = [row.get("seconds") for row in self.timing]
-        return max(filter(curves.is_finite, times), default=0.0)
-
-    @property
-    def score(self) -> float | None:
-        """Score of the last evaluation, or without evaluations of training."""
-        scores = curves.phase_scores(self.rows, curves.choose_phase([self.rows]))
-        return scores[max(scores)] if scores else None
-
-    @property
-    def state(self) -> str:
-        """Progress in words."""
-        steps, goal = (
-            curves.at(self.config, f"train.{x}") for x in ("steps", "stop_at")
-        )
-        if not curves.is_finite(steps):
-            return "unknown"
-        if self.step >= steps:
-            return "finished"
-        if curves.is_finite(goal) and self.score is not None and self.score >= goal:
-            return "solved"
-        return f"in progress, {self.step / steps:.0%}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """Runs that share a curve, which has this color in all charts."""
-
-    number: int
-    label: str
-    task: str
-    runs: list[Run]
-
-    def scores(self) -> np.ndarray:
-        """Return the last scores of all runs that have one."""
-        scores = [run.score for run in self.runs]
-        return np.array([x for x in scores if x is not None], float)
-
-    def best(self) -> Run:
-        """Return the run with the best last score."""
-        worst = -float("inf")
-        return max(self.runs, key=lambda x: worst if x.score is None else x.score)
-
-
-def read(path: str | pathlib.Path) -> Run:
-    """Read a run directory, named `TIME-CONFIG`.
-
-    Raises:
-      PlotError: If it has no metrics.
-    """
-    path = pathlib.Path(path)
-    rows = curves.read_rows(path / "metrics.jsonl")
-    timing, config, versions = (
-        path / name for name in ("timing.jsonl", "config.yaml", "versions.txt")
-    )
-    return Run(
-        path,
-        rows,
-        curves.read_rows(timing) if timing.exists() else [],
-        config_files.load_mapping(config) if config.exists() else {},
-        _origin(path / "origin.json"),
-        versions.read_text(errors="replace") if versions.is_file() else "",
-    )
-
-
-def _origin(path: pathlib.Path) -> dict:
-    """Read how a run began; empty if that is not recorded."""
-    if not path.is_file():
-        return {}
-    try:
-        values = json.loads(path.read_text(errors="replace"))
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise curves.PlotError(f"{path}: expected a JSON object.")
-    return values
-
-
 def write(
-    runs: Iterable[Run],
+    runs: Iterable[records.Run],
     outdir: str | pathlib.Path,
     film: bool = True,
     command: str = "",
@@ -136,7 +35,7 @@ def write(
     """Write a report of runs, finished or not; return its file.
 
     Args:
-      runs: Contents of run directories; see `read`.
+      runs: Contents of run directories; see `records.read`.
       outdir: Directory for the page, which needs no other file.
       film: Show an episode of each config; loads TensorFlow.
       command: Command line that makes the report.
@@ -145,7 +44,9 @@ def write(
     found = {os.path.realpath(run.path): run for run in runs}
     own = {run.path: run for run in found.values()}
     entries = [
-        Entry(number, group.label, group.task, [own[path] for path in group.runs])
+        records.Entry(
+            number, group.label, group.task, [own[path] for path in group.runs]
+        )
         for number, group in enumerate(curves.group(own))
     ]
     outfile = pathlib.Path(outdir) / FILE
@@ -157,7 +58,7 @@ def write(
 
 
 def _page(
-    entries: Sequence[Entry],
+    entries: Sequence[records.Entry],
     videos: Sequence[str],
     outdir: pathlib.Path,
     command: str,
@@ -189,7 +90,7 @@ def _page(
     return page
 
 
-def _say_progress(page: pages.Page, entries: Sequence[Entry]) -> None:
+def _say_progress(page: pages.Page, entries: Sequence[records.Entry]) -> None:
     """Say which runs have not ended, or not begun."""
     for run in (run for entry in entries for run in entry.runs):
         if not run.rows:
@@ -198,7 +99,7 @@ def _say_progress(page: pages.Page, entries: Sequence[Entry]) -> None:
             page.text(f"{run.path} is {run.state}: step {run.step:,}.", "note")
 
 
-def _task(page: pages.Page, task: str, entries: Sequence[Entry]) -> None:
+def _task(page: pages.Page, task: str, entries: Sequence[records.Entry]) -> None:
     """Add charts and tables of one environment."""
     page.heading(task or "Environment unknown", 3)
     page.keys({x.number: (x.label, curves.seeds(len(x.runs))) for x in entries})
@@ -215,7 +116,7 @@ def _task(page: pages.Page, task: str, entries: Sequence[Entry]) -> None:
     _durations(page, entries)
 
 
-def _explanation(entries: Sequence[Entry]) -> str:
+def _explanation(entries: Sequence[records.Entry]) -> str:
     """Explain lines and bands of charts."""
     text = (
         "Move the mouse over a chart for its values, drag to zoom, double-click to zoom "
@@ -234,7 +135,7 @@ def _explanation(entries: Sequence[Entry]) -> str:
 def _chart(
     page: pages.Page,
     title: str,
-    entries: Sequence[Entry],
+    entries: Sequence[records.Entry],
     phase: str,
     x: str = "steps",
     name: str = "score",
@@ -260,7 +161,7 @@ def _chart(
     return page.chart(title, remark, pages.Chart(unit, lines))
 
 
-def _mean(entry: Entry, series: Sequence[curves.Series]) -> curves.Curve | None:
+def _mean(entry: records.Entry, series: Sequence[curves.Series]) -> curves.Curve | None:
     """Return the mean over seeds, or None if no position has all of them."""
     try:
         return curves.aggregate(entry.label, series) if series else None
@@ -268,7 +169,7 @@ def _mean(entry: Entry, series: Sequence[curves.Series]) -> curves.Curve | None:
         return None
 
 
-def _series(run: Run, phase: str, x: str, name: str) -> curves.Series | None:
+def _series(run: records.Run, phase: str, x: str, name: str) -> curves.Series | None:
     """Return the values of a run, or None."""
     rows = run.rows if any(name in row for row in run.rows) else run.timing
     try:
@@ -285,8 +186,10 @@ def _names(rows: Iterable[dict], phase: str) -> list[str]:
     return [name for name in names if name not in (*PLACES, *SCORES)]
 
 
-def _others(page: pages.Page, entries: Sequence[Entry], kind: str) -> Iterable[str]:
-    """Yield the figures of what else the reports tell; kinds are those of `Run`."""
+def _others(
+    page: pages.Page, entries: Sequence[records.Entry], kind: str
+) -> Iterable[str]:
+    """Yield the figures of what else the reports tell; kinds are those of `records.Run`."""
     rows = [
         row for entry in entries for run in entry.runs for row in getattr(run, kind)
     ]
@@ -297,7 +200,7 @@ def _others(page: pages.Page, entries: Sequence[Entry], kind: str) -> Iterable[s
                 yield figure
 
 
-def _durations(page: pages.Page, entries: Sequence[Entry]) -> None:
+def _durations(page: pages.Page, entries: Sequence[records.Entry]) -> None:
     """Add a table of where the wall time went, on average over seeds."""
     rows = []
     for entry in entries:
@@ -320,7 +223,7 @@ def _durations(page: pages.Page, entries: Sequence[Entry]) -> None:
         )
 
 
-def _spent(run: Run) -> list[float]:
+def _spent(run: records.Run) -> list[float]:
     """Return the seconds of a run: all, of training, of evaluation, and the rest.
 
     Empty if they are not recorded.
@@ -339,7 +242,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / scale:.3g} {({1.0: 's', 60.0: 'min'}).get(scale, 'h')}"
 
 
-def _finals(page: pages.Page, entries: Sequence[Entry]) -> None:
+def _finals(page: pages.Page, entries: Sequence[records.Entry]) -> None:
     """Add the table of final scores."""
     page.heading("Final scores")
     page.table(
@@ -357,7 +260,7 @@ def _finals(page: pages.Page, entries: Sequence[Entry]) -> None:
     )
 
 
-def _final(entry: Entry) -> list[str]:
+def _final(entry: records.Entry) -> list[str]:
     """Return the row of a config in the table of final scores."""
     scores = entry.scores()
     mean, middle, between = summary(scores)
@@ -389,7 +292,7 @@ def summary(scores: np.ndarray) -> tuple[str, str, str]:
     return mean, pages.number(float(middle)), ends
 
 
-def _video(entry: Entry, say: Callable[[str], Any]) -> str:
+def _video(entry: records.Entry, say: Callable[[str], Any]) -> str:
     """Film an episode of the best run; return a figure, or a text that says why not."""
     run = entry.best()
     with tempfile.TemporaryDirectory() as folder:
@@ -419,7 +322,7 @@ def _videos(page: pages.Page, videos: Sequence[str]) -> None:
         page.text("No video: the report was made with --no_video.")
 
 
-def _configs(page: pages.Page, entries: Sequence[Entry]) -> None:
+def _configs(page: pages.Page, entries: Sequence[records.Entry]) -> None:
     """Add a table of all values of all configs."""
     page.heading("Config")
     texts = [_texts(entry) for entry in entries]
@@ -443,7 +346,7 @@ def _configs(page: pages.Page, entries: Sequence[Entry]) -> None:
     page.table(["key", *(entry.label for entry in entries)], rows)
 
 
-def _defaults(run: Run) -> dict[str, Any]:
+def _defaults(run: records.Run) -> dict[str, Any]:
     """Return the defaults of a config; empty if they are not recorded."""
     values = run.origin.get("defaults")
     return _flat(values) if isinstance(values, dict) else {}
@@ -456,7 +359,7 @@ def _default(known: dict[str, Any], key: str) -> str:
     return _text(known[key]) if key else "none"
 
 
-def _texts(entry: Entry) -> dict[str, str]:
+def _texts(entry: records.Entry) -> dict[str, str]:
     """Return all values of a config; where runs differ, those of each."""
     found: dict[str, dict[str, None]] = {}
     for run in entry.runs:
@@ -485,7 +388,9 @@ def _text(value: Any) -> str:
     )
 
 
-def _run(page: pages.Page, run: Run, outdir: pathlib.Path, unfolded: bool) -> None:
+def _run(
+    page: pages.Page, run: records.Run, outdir: pathlib.Path, unfolded: bool
+) -> None:
     """Add how a run was made, and links to its files."""
     name = os.path.basename(os.path.realpath(run.path))
     checkpoints = run.path / "checkpoints"

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from agents.experiments import report
+from agents.experiments import records, report
 from agents.scripts import commands
 
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ["agents", "report", *(sys.argv[1:] if argv is None else argv)]
     )
     with commands.status(f"Reading {len(args.runs)} runs") as say:
-        runs = [report.read(path) for path in args.runs]
+        runs = [records.read(path) for path in args.runs]
         if not args.no_video:
             say("Starting TensorFlow")
             commands.start_tensorflow()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from written_runs import make_run, write_rows
 
-from agents.experiments import curves, pages, report
+from agents.experiments import curves, pages, records, report
 from agents.tools import config_files
 
 
@@ -53,7 +53,7 @@ def page(tmp_path, *runs, **options):
     """Text of the report of runs, without videos."""
     options = {"film": False, **options}
     found = report.write(
-        [report.read(run) for run in runs], tmp_path / "out", **options
+        [records.read(run) for run in runs], tmp_path / "out", **options
     )
     assert found == tmp_path / "out" / "index.html"
     return found.read_text()
@@ -237,11 +237,11 @@ def test_old_runs_tell_less(tmp_path):
 
 def test_directories_without_metrics_are_refused(tmp_path):
     with pytest.raises(curves.PlotError, match=r"it has no metrics\.jsonl"):
-        report.read(tmp_path)
+        records.read(tmp_path)
     run = make(tmp_path, "1-left", [1.0])
     (run / "origin.json").write_text("[")
     with pytest.raises(curves.PlotError, match="expected a JSON object"):
-        report.read(run)
+        records.read(run)
 
 
 def test_nothing_is_loaded_from_elsewhere(tmp_path):
