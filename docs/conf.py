@@ -40,6 +40,7 @@ autodoc_mock_imports = ["ray"]
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 napoleon_use_ivar = True
+toc_object_entries = False  # Contents of pages are modules; more takes long.
 # Types in signatures link to this site only, which has no page for private ones.
 nitpick_ignore_regex = [("py:.*", r"(?!agents\.).*|.*\._\w+")]
 # Many classes have a field called `type`, which the builtin in signatures is not.
