@@ -231,7 +231,7 @@ def _spoil(rng: random.Random, tree: dict) -> None:
     elif change == 7:
         node[key] = rng.choice(([node[key]], {"type": node[key]}, {"": node[key]}))
     elif change == 8 and isinstance(node, dict):
-        name = list(str(key))
+        name = list(str(key)) or [""]
         name[rng.randrange(len(name))] = rng.choice("abcxyz._ 1")
         node["".join(name)] = node.pop(key)
     else:
