@@ -139,14 +139,19 @@ def program(name: str) -> str:
 
 @contextlib.contextmanager
 def status(text: str) -> Iterator[Callable[[str], Any]]:
-    """Show on terminals what a command does; the yielded function changes the text."""
+    """Show on terminals what a command does; the yielded function changes the text.
+
+    Each text is drawn at once: Rich's thread has to wait while TensorFlow is imported.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich import console
 
     with console.Console(stderr=True).status(text) as shown:
-        yield shown.update
+        draw = functools.partial(shown.update, spinner="dots")  # New ones are drawn.
+        draw(text)
+        yield draw
 
 
 def start_tensorflow(debug: bool = False) -> None:

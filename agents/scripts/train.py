@@ -21,7 +21,9 @@ from agents.tools import bounds, config_files, sections
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line, train, and suggest the next commands."""
     args = parse(argv)
-    commands.start_tensorflow(args.debug)
+    shown = contextlib.nullcontext if args.quiet else commands.status
+    with shown("Starting TensorFlow"):
+        commands.start_tensorflow(args.debug)
     config = named.load(args.config, args.set, args.seed)
     if not args.debug:
         commands.use_threads(config)
