@@ -10,8 +10,9 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -55,6 +56,18 @@ def prepare(
         )
     if changes:
         config_files.dump(sections.to_dict(config), path)
+
+
+@contextlib.contextmanager
+def undone_by_mistakes(logdir: pathlib.Path) -> Iterator[None]:
+    """Remove a locked directory that was empty if the block raises a Mistake."""
+    empty = all(path.name == files.LOCK for path in logdir.iterdir())
+    try:
+        yield
+    except errors.Mistake:
+        if empty:
+            shutil.rmtree(logdir, ignore_errors=True)
+        raise
 
 
 def versions() -> str:

@@ -48,11 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         stack.enter_context(runs.alone(logdir, "--timestamp"))
         words = sys.argv[1:] if argv is None else argv
-        training.prepare(logdir, config, shlex.join(["agents", "train", *words]))
-        view = stack.enter_context(display.Display(logdir, config, args.quiet))
-        run = training.Training(
-            *(logdir, config, description, view, sizes, args.num_shards)
-        )
+        with training.undone_by_mistakes(logdir):
+            training.prepare(logdir, config, shlex.join(["agents", "train", *words]))
+            view = stack.enter_context(display.Display(logdir, config, args.quiet))
+            run = training.Training(
+                *(logdir, config, description, view, sizes, args.num_shards)
+            )
         with run, interrupts(run, view):
             run.run()
         if run.stopping:

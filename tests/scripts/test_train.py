@@ -202,3 +202,23 @@ def test_images_and_endless_episodes_need_no_settings(call, tmp_path):
     assert (code, errors) == (0, "")
     assert output.count("The image camera [36, 40, 3] passes through") == 1
     assert output.count("an evaluation lasts until 4 have ended") == 1
+
+
+WRONG = "algorithm.network={layers: [{type: conv2d, filters: 8, kernel_size: 3}]}"
+
+
+def test_a_config_that_cannot_be_built_leaves_no_directory(call, tmp_path):
+    arguments = "--config", "debug", "--logdir", tmp_path / "runs", "--timestamp", "1"
+    code, _, errors = call(train, *arguments, "--set", WRONG)
+    assert code == 2
+    assert "cannot take what has the shape (4,)" in errors
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_directory_of_others_stays_if_a_config_cannot_be_built(call, tmp_path):
+    note = tmp_path / "1-debug" / "note.txt"
+    note.parent.mkdir()
+    note.write_text("mine")
+    arguments = "--config", "debug", "--logdir", tmp_path, "--timestamp", "1"
+    assert call(train, *arguments, "--set", WRONG)[0] == 2
+    assert note.read_text() == "mine"
