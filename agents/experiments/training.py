@@ -72,7 +72,7 @@ def undone_by_mistakes(logdir: pathlib.Path) -> Iterator[None]:
 
 def versions() -> str:
     """List the versions of packages that results depend on."""
-    packages = ("agents", "tensorflow", "keras", "numpy", "gymnasium", "mujoco")
+    packages = "agents-in-graph", "tensorflow", "keras", "numpy", "gymnasium", "mujoco"
     lines = [f"python {platform.python_version()}", f"platform {platform.platform()}"]
     for package in packages:
         try:

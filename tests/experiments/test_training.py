@@ -1,5 +1,8 @@
 """Training of runs."""
 
+import pathlib
+import tomllib
+
 import pytest
 
 from agents.experiments import display, named, runs, training
@@ -37,6 +40,12 @@ def test_new_directory_holds_the_complete_config(tmp_path):
         "origin.json",
         "versions.txt",
     ]
+
+
+def test_versions_are_of_our_distribution():
+    path = pathlib.Path(__file__).parents[2] / "pyproject.toml"
+    name = tomllib.loads(path.read_text())["project"]["name"]
+    assert f"\n{name} " in training.versions()
 
 
 def test_run_may_become_longer_and_stop_elsewhere(tmp_path):
