@@ -6,7 +6,8 @@ Makes a virtual environment with this package, and above it one for each environ
 the packages that it needs; in a temporary directory, or in DIR, where they stay. Then
 trains an agent by `agents train`, in a process of its own. The config is the id, the type
 of an algorithm, and at most one option; what is said without the option is told, too.
-Writes `docs/environments.md`, unless only some ids are chosen.
+Writes `docs/results/environments_of_others.json` after each of them, and the page
+`docs/environments_of_others.md` from it; chosen ids replace only their rows.
 """
 
 import argparse
@@ -25,7 +26,9 @@ import venv
 from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGE = ROOT / "docs/environments.md"
+PAGE = ROOT / "docs/environments_of_others.md"
+RESULTS = ROOT / "docs/results/environments_of_others.json"
+DISTRIBUTION = "agents-in-graph"
 STEPS = 2_000
 TIMEOUT = 900.0
 ALGORITHM = "algorithm.type=a2c"
@@ -33,11 +36,17 @@ ALGORITHM = "algorithm.type=a2c"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """An environment, the packages that it needs, and an option if it needs one."""
+    """An environment, the packages that it needs, and an option if it needs one.
+
+    Attributes:
+      option: Added only if training fails without it.
+      backend: Of the config.
+    """
 
     id: str
     packages: tuple[str, ...] = ()
     option: str = ""
+    backend: str = "auto"
 
 
 CASES = (
@@ -64,7 +73,7 @@ CASES = (
     ),
     Case("gym:make", ("gym",), "environment.kwargs={id: CartPole-v1}"),
     Case("old:Corridor"),
-    Case("CartPole-v1", (), "environment.backend=vector"),
+    Case("CartPole-v1", backend="vector"),  # By `gymnasium.make_vec`.
 )
 
 OLD = '''
@@ -97,42 +106,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Install and train everything; print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venvs", type=pathlib.Path, metavar="DIR")
-    parser.add_argument("--ids", nargs="+", choices=[case.id for case in CASES])
+    cases = {case.id: case for case in CASES}
+    parser.add_argument("--ids", nargs="+", choices=cases, default=list(cases))
     args = parser.parse_args(argv)
-    chosen = [case for case in CASES if args.ids is None or case.id in args.ids]
+    chosen = [cases[id] for id in args.ids]
     with tempfile.TemporaryDirectory() as folder:
         venvs = (args.venvs or pathlib.Path(folder)).absolute()
         base = Venv(venvs / "base")
         if failure := base.install(str(ROOT)):
             raise RuntimeError(failure)
-        rows = []
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        results |= {"date": str(datetime.date.today()), "versions": base.versions()}
+        rows = results.setdefault("rows", {})
         for case in chosen:
-            rows.append(row(case, base))
-            print(rows[-1], flush=True)
-        if args.ids is None:
-            PAGE.write_text(page(base, rows))
-    return 0 if all("refused" not in x and "failed" not in x for x in rows) else 1
+            rows[case.id] = outcome(case, base)
+            print(line(case, rows[case.id]), flush=True)
+            RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+            PAGE.write_text(page(results))
+    return 0 if all(rows[x.id]["works"] for x in chosen) else 1
 
 
-def row(case: Case, base: "Venv") -> str:
-    """Return the line of the table about an environment."""
-    place, versions = base, ""
+def outcome(case: Case, base: "Venv") -> dict:
+    """Install and train; return versions, what is said without the option, and with."""
+    place, found = base, {"packages": {}, "option": "", "said": "", "works": False}
     if case.packages:
         name = re.sub(r"\W+", "-", case.id)
         place = Venv(base.folder.with_name(name), base)
-        if failure := place.install(
-            f"agents=={base.version('agents')}", *case.packages
-        ):
-            return f"| `{case.id}` | {', '.join(case.packages)} | | `{failure}` |"
-        versions = ", ".join(f"{x} {place.version(x)}" for x in names(case.packages))
-    said, result = train(place, case.id), "works"
-    if said and case.option:
-        again = train(place, case.id, case.option)
-        result = f"refused: `{again}`" if again else f"works; without it: `{said}`"
-    elif said:
-        result = f"refused: `{said}`"
-    option = f"`{case.option}`" if said and case.option else ""
-    return f"| `{case.id}` | {versions} | {option} | {result} |"
+        own = f"{DISTRIBUTION}=={base.version(DISTRIBUTION)}"
+        if failure := place.install(own, *case.packages):
+            return found | {"said": failure}
+        found["packages"] = {x: place.version(x) for x in names(case.packages)}
+    found["said"] = train(place, case)
+    if found["said"] and case.option:
+        found["option"] = case.option
+        if again := train(place, case, case.option):
+            return found | {"said": again}
+    return found | {"works": not found["said"] or bool(found["option"])}
+
+
+def line(case: Case, found: dict | None) -> str:
+    """Return the line of the table about an environment."""
+    if not found:
+        return f"| `{case.id}` | | | not run |"
+    packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
+    option = f"`{found['option']}`" if found["option"] else ""
+    result = "works" if found["works"] else f"refused: `{found['said']}`"
+    if found["works"] and found["said"]:
+        result += f"; without it: `{found['said']}`"
+    id = f"`{case.id}`"
+    if case.backend != "auto":
+        id += f", `backend: {case.backend}`"
+    return f"| {id} | {packages} | {option} | {result} |"
 
 
 def names(packages: Sequence[str]) -> list[str]:
@@ -179,17 +203,24 @@ class Venv:
         """Return the path of the interpreter."""
         return str(self.folder / "bin/python")
 
+    def versions(self) -> dict[str, str]:
+        """Return the versions that all environments share."""
+        packages = DISTRIBUTION, "gymnasium", "mujoco", "numpy", "tensorflow"
+        python = ".".join(map(str, sys.version_info[:3]))
+        return {"Python": python} | {x: self.version(x) for x in packages}
+
     def version(self, package: str) -> str:
         """Return the version of an installed package."""
         code = f"import importlib.metadata as m; print(m.version({package!r}))"
         return subprocess.check_output([self.python, "-c", code], text=True).strip()
 
 
-def train(place: Venv, id: str, *options: str) -> str:
+def train(place: Venv, case: Case, *options: str) -> str:
     """Train in an environment; return the line that says why not, if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "old.py").write_text(OLD)
-        pathlib.Path(folder, "mine.yaml").write_text(f'environment: {{id: "{id}"}}\n')
+        text = f'environment: {{id: "{case.id}", backend: {case.backend}}}\n'
+        pathlib.Path(folder, "mine.yaml").write_text(text)
         command = [place.python, "-m", "agents.scripts.cli", "train", "--quiet"]
         command += ["--config", "mine.yaml", "--logdir", ".", "--timestamp", "1"]
         short = f"train.steps={STEPS}", "train.eval_episodes=1"
@@ -228,16 +259,15 @@ def run(command: Sequence[str], folder: str) -> tuple[int | None, str]:
     return process.returncode, output
 
 
-def page(base: Venv, rows: Sequence[str]) -> str:
+def page(results: dict) -> str:
     """Return the page with the table."""
-    packages = "agents", "gymnasium", "mujoco", "numpy", "tensorflow"
-    versions = ", ".join(f"{x} {base.version(x)}" for x in packages)
-    python = ".".join(map(str, sys.version_info[:3]))
-    table = "\n".join(rows)
+    versions = ", ".join(f"{k} {v}" for k, v in results["versions"].items())
+    rows = results["rows"]
+    table = "\n".join(line(x, rows.get(x.id)) for x in CASES)
     return f"""# Environments of other packages
 
-Made by `python benchmarks/packages.py` on {datetime.date.today()}, with Python {python},
-{versions}, unless a package brings another version.
+Made by `python benchmarks/packages.py` on {results["date"]}, with {versions},
+unless a package brings another version.
 Each environment was trained in for {STEPS:,} steps by `agents train --config mine.yaml`,
 whose file says `environment.id`, `{ALGORITHM}` and the option of the row.
 
