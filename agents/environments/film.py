@@ -1,4 +1,4 @@
-"""Videos of episodes, rendered by environments in separate processes.
+"""Videos and windows of episodes, rendered by environments in separate processes.
 
 Rendering needs no display. It must not happen in a process that has loaded TensorFlow,
 next to which MuJoCo's EGL crashes, so the workers backend makes films.
@@ -14,12 +14,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agents.environments import workers
-from agents.tools import channels, errors, files, processes
+from agents.environments import videos, workers
+from agents.tools import channels, errors, processes
 
 _MUJOCO_HINT = (
-    "MuJoCo draws without a display through EGL (Debian package libegl1) or OSMesa "
-    "(libosmesa6); install one of them."
+    "to draw MuJoCo without a display, install the Debian package libegl1 and set "
+    "MUJOCO_GL=egl, or libosmesa6 and MUJOCO_GL=osmesa."
 )
 
 
@@ -42,9 +42,11 @@ class Film(gymnasium.Wrapper):
         env: gymnasium.Env,
         directory: str | pathlib.Path,
         numbers: range,
+        style: videos.Style,
     ):
         """Film one episode per number into an existing directory."""
         super().__init__(env)
+        self._style = style
         self.films: list[dict[str, Any]] = []
         self._directory = pathlib.Path(directory)
         self._numbers = list(numbers)
@@ -57,8 +59,8 @@ class Film(gymnasium.Wrapper):
             self._return, self._length = 0.0, 0
             fps = self.env.metadata.get("render_fps", 30)
             number = self._numbers[len(self.films)]
-            path = self._directory / f".unfinished-{number}.mp4"
-            self._video = _Video(path, frame(self.env), fps)
+            path = self._directory / f".unfinished-{number}.{self._style.part}"
+            self._video = videos.Video(path, self._frame(), fps)
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
@@ -67,7 +69,7 @@ class Film(gymnasium.Wrapper):
             _, reward, terminated, truncated, _ = result
             self._return += float(reward)
             self._length += 1
-            self._video.write(frame(self.env))
+            self._video.write(self._frame())
             if terminated or truncated:
                 self._finish()
         return result
@@ -76,10 +78,19 @@ class Film(gymnasium.Wrapper):
         self._discard()
         super().close()
 
+    def _frame(self) -> np.ndarray:
+        """Render a frame of the video."""
+        image = frame(self.env)
+        if not self._style.overlay:
+            return image
+        return videos.inscribed(
+            image, f"step {self._length}  return {self._return:.1f}"
+        )
+
     def _finish(self) -> None:
         """Publish the video of a finished episode."""
         number = self._numbers[len(self.films)]
-        name = f"episode-{number}_return_{self._return:.1f}.mp4"
+        name = f"episode-{number}_return_{self._return:.1f}.{self._style.part}"
         self._video.finish(self._directory / name)
         self._video = None
         film = {"file": name, "return": self._return, "length": self._length}
@@ -92,36 +103,6 @@ class Film(gymnasium.Wrapper):
             self._video = None
 
 
-class _Video:
-    """File of H.264 frames with even side lengths, as players expect."""
-
-    def __init__(self, path: pathlib.Path, first: np.ndarray, fps: float):
-        import imageio_ffmpeg
-
-        height, width, _ = first.shape
-        self._path = path
-        self._padding = [(0, height % 2), (0, width % 2), (0, 0)]
-        self._ffmpeg = imageio_ffmpeg.write_frames(
-            path, (width + width % 2, height + height % 2), fps=fps, macro_block_size=2
-        )
-        self._ffmpeg.send(None)
-        self.write(first)
-
-    def write(self, image: np.ndarray) -> None:
-        """Append an image, uint8 `[height, width, 3]`."""
-        self._ffmpeg.send(np.pad(image, self._padding, mode="edge").tobytes())
-
-    def finish(self, path: pathlib.Path) -> None:
-        """Complete the file, and rename it."""
-        self._ffmpeg.close()
-        self._path.rename(path)
-
-    def discard(self) -> None:
-        """Remove the file."""
-        self._ffmpeg.close()
-        self._path.unlink(missing_ok=True)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Filming:
     """Picklable function that creates an environment with a film."""
@@ -130,10 +111,11 @@ class _Filming:
     variables: dict[str, str]
     directory: str
     numbers: range
+    style: videos.Style
 
     def __call__(self) -> gymnasium.Env:
         os.environ.update(self.variables)  # Graphics libraries read them at import.
-        return Film(self.constructor(), self.directory, self.numbers)
+        return Film(self.constructor(), self.directory, self.numbers, self.style)
 
 
 def batch(
@@ -143,6 +125,7 @@ def batch(
     episodes: int,
     timeout: float | None = 60.0,
     start_timeout: float | None = 120.0,
+    style: videos.Style = videos.PLAIN,
 ) -> workers.Workers:
     """Create environments, one per process, that film a number of episodes.
 
@@ -153,6 +136,7 @@ def batch(
       episodes: Number of videos.
       timeout: Seconds that a step may take.
       start_timeout: Seconds that the construction of one of them may take.
+      style: Form of the videos; `videos.join` makes the grid of them.
 
     Raises:
       RenderError: if the environment cannot be rendered here.
@@ -161,37 +145,37 @@ def batch(
     variables = _find_variables(constructor, start_timeout)
     shares = [range(row, episodes, rows) for row in range(rows)]
     constructors = [
-        _Filming(constructor, variables, str(directory), share) for share in shares
+        _Filming(constructor, variables, str(directory), share, style)
+        for share in shares
     ]
     return workers.Workers(constructors, rows, timeout, start_timeout)
 
 
-def clean(directory: str | pathlib.Path) -> None:
-    """Remove the videos of an earlier call, complete or not, from a directory."""
-    for pattern in ("episode-*_return_*.mp4", ".unfinished-*.mp4"):
-        for path in pathlib.Path(directory).glob(pattern):
-            path.unlink()
+def window(
+    constructor: Callable[[], gymnasium.Env],
+    timeout: float | None = 60.0,
+    start_timeout: float | None = 120.0,
+) -> workers.Workers:
+    """Create one environment, in a process of its own, that shows itself in a window.
 
-
-def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) -> None:
-    """Remove videos with missing frames, about which ffmpeg is silent.
+    Args:
+      constructor: Creates an environment with render mode `human`.
+      timeout: Seconds that a step may take.
+      start_timeout: Seconds that the construction may take.
 
     Raises:
-      WriteError: if a video was incomplete.
+      RenderError: if there is no display, or the environment has no window.
+      EnvProcessError: if the environment fails.
     """
-    import imageio_ffmpeg
-
-    for entry in films:
-        path = pathlib.Path(directory) / entry["file"]
-        try:
-            frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
-        except RuntimeError:  # Not a video at all.
-            frames = 0
-        expected = entry["length"] + 1
-        if frames != expected:
-            path.unlink()
-            reason = RuntimeError(f"it got {frames} of {expected} frames")
-            raise files.write_error(path, reason, "more")
+    if not _has_display():
+        raise RenderError(
+            "there is no display, as DISPLAY and WAYLAND_DISPLAY are not set; write "
+            "videos by --outdir instead of --live"
+        )
+    failure, _ = _attempt(constructor, {}, start_timeout)
+    if failure is not None:
+        raise RenderError(failure)
+    return workers.Workers([constructor], 1, timeout, start_timeout)
 
 
 def frame(env: gymnasium.Env) -> np.ndarray:
@@ -223,9 +207,14 @@ def _find_variables(
     raise RenderError(f"{_MUJOCO_HINT} Tried {'; '.join(failures)}")
 
 
+def _has_display() -> bool:
+    """Return whether there is a display for windows."""
+    return "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+
+
 def _candidates() -> list[dict[str, str]]:
     """List variables to try, the best first, without those that the user has set."""
-    display = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    display = _has_display()
     candidates = [{"MUJOCO_GL": "egl"}, {"MUJOCO_GL": "osmesa"}]
     if "MUJOCO_GL" in os.environ:
         candidates = [{}]
@@ -268,7 +257,10 @@ def _draw(
         env = constructor()
         stack.callback(env.close)
         env.reset(seed=0)
-        frame(env)
+        if env.render_mode != "human":
+            frame(env)
+        elif "human" not in env.metadata.get("render_modes", ()):
+            raise RenderError("it has no window, as its render modes lack 'human'")
     except RenderError as error:
         failure = str(error)
     except Exception as error:

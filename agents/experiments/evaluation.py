@@ -1,19 +1,21 @@
 """Episodes of trained policies: returns and videos."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from agents.environments import curriculum, film, make
+from agents.environments import curriculum, film, make, videos
 from agents.experiments import config as experiment
 from agents.experiments import display, runs
 from agents.tools import errors, files
 
+FORMATS = videos.FORMATS
 EVALUATION = 2**31 - 1
 """Phase number of evaluation for seeds, apart from those of training."""
 
@@ -100,37 +102,84 @@ def visualize(
     stochastic: bool = False,
     seed: int = 0,
     say: Callable[[str], Any] = display.silent,
+    format: str = "mp4",
+    overlay: bool = False,
+    grid: bool = False,
 ) -> list[dict[str, Any]]:
     """Film a trained policy, without changing statistics; see `evaluate`.
+
+    Videos have one of `FORMATS`. An overlay shows step and return on every frame, and a
+    grid all episodes side by side in one video.
 
     Returns:
       `{"file", "return", "length"}` of every episode, as in `episodes.json`.
     """
+    rows = min(num_episodes, os.cpu_count() or 1)
+    config, agent, step = _drawable(logdir, rows, checkpoint, stochastic, say)
+    runs.make_writable(outdir)
+    videos.clean(outdir)
+    style = videos.Style(format, overlay, grid)
+    batch = start(config, outdir, rows, num_episodes, style)
+    with contextlib.closing(batch):
+        batch_env = _in_graph(config, batch)
+        play(batch_env, agent, num_episodes, stochastic, seed, say, step)
+        parts = [batch[row].films for row in range(rows)]
+    films = [parts[n % rows][n // rows] for n in range(num_episodes)]
+    videos.require_whole(outdir, films)
+    if grid:
+        say("Joining the videos")
+        films = videos.join(outdir, films, format)
+        videos.require_whole(outdir, films)
+    index = pathlib.Path(outdir) / "episodes.json"
+    files.write(index, json.dumps(films, indent=2) + "\n")
+    return films
+
+
+def watch(
+    logdir: str,
+    num_episodes: int = 3,
+    checkpoint: str | None = None,
+    stochastic: bool = False,
+    seed: int = 0,
+    say: Callable[[str], Any] = display.silent,
+) -> list[dict[str, Any]]:
+    """Show a trained policy in a window; return `{"return", "length"}` of episodes."""
+    config, agent, step = _drawable(logdir, 1, checkpoint, stochastic, say)
+    constructor = _constructor(config, "human")
+    timeouts = config.environment.timeout, config.environment.start_timeout
+    with _rendering(config, "show"):
+        batch = film.window(constructor, *timeouts)
+    with contextlib.closing(batch):
+        batch_env = _in_graph(config, batch)
+        found = play(batch_env, agent, num_episodes, stochastic, seed, say, step)
+    pairs = zip(found.scores, found.lengths, strict=True)
+    return [{"return": score, "length": length} for score, length in pairs]
+
+
+def _drawable(
+    logdir: str,
+    rows: int,
+    checkpoint: str | None,
+    stochastic: bool,
+    say: Callable[[str], Any],
+) -> tuple[experiment.Config, Any, int]:
+    """Load a run whose episodes can be drawn; return config, policy and step."""
     say("Loading the policy")
     config = runs.read_config(logdir)
     description = runs.describe(config)
     require_film(config, description)
-    from agents.tools import in_graph_batch_env
-
-    rows = min(num_episodes, os.cpu_count() or 1)
     agent, state = runs.policy(logdir, config, description, rows, checkpoint)
     if stochastic:
         require_stochastic(agent)
-    runs.make_writable(outdir)
-    film.clean(outdir)
-    batch = start(config, outdir, rows, num_episodes)
-    try:
-        prepare = curriculum.preparation(config.environment.kwargs, [batch])
-        batch_env = in_graph_batch_env.InGraphBatchEnv(batch, prepare)
-        play(batch_env, agent, num_episodes, stochastic, seed, say, state["step"])
-        parts = [batch[row].films for row in range(rows)]
-    finally:
-        batch.close()
-    films = [parts[n % rows][n // rows] for n in range(num_episodes)]
-    film.require_whole(outdir, films)
-    index = pathlib.Path(outdir) / "episodes.json"
-    files.write(index, json.dumps(films, indent=2) + "\n")
-    return films
+    return config, agent, state["step"]
+
+
+def _in_graph(config: experiment.Config, batch: Any) -> Any:
+    """Create a batch in the graph from one that draws itself."""
+    from agents.tools import in_graph_batch_env
+
+    prepare = curriculum.preparation(config.environment.kwargs, [batch])
+    return in_graph_batch_env.InGraphBatchEnv(batch, prepare)
 
 
 def require_film(config: experiment.Config, description: make.Description) -> None:
@@ -160,18 +209,33 @@ def require_film(config: experiment.Config, description: make.Description) -> No
         )
 
 
-def start(config: experiment.Config, outdir: str, rows: int, num_episodes: int) -> Any:
+def start(
+    config: experiment.Config,
+    outdir: str,
+    rows: int,
+    num_episodes: int,
+    style: videos.Style,
+) -> Any:
     """Start environments of a config that film their episodes into a directory."""
+    constructor = _constructor(config, "rgb_array")
+    timeouts = config.environment.timeout, config.environment.start_timeout
+    with _rendering(config, "film"):
+        return film.batch(constructor, outdir, rows, num_episodes, *timeouts, style)
+
+
+def _constructor(config: experiment.Config, render_mode: str) -> Callable[[], Any]:
+    """Return a constructor of environments that draw themselves."""
     environment = config.environment
-    constructor = make.constructor(
-        dataclasses.replace(
-            environment, kwargs={**environment.kwargs, "render_mode": "rgb_array"}
-        )
-    )
+    kwargs = {**environment.kwargs, "render_mode": render_mode}
+    return make.constructor(dataclasses.replace(environment, kwargs=kwargs))
+
+
+@contextlib.contextmanager
+def _rendering(config: experiment.Config, verb: str) -> Iterator[None]:
+    """Name the environment in errors of its pictures."""
     try:
-        return film.batch(
-            *(constructor, outdir, rows, num_episodes),
-            *(environment.timeout, environment.start_timeout),
-        )
+        yield
     except film.RenderError as error:
-        raise runs.RunError(f"cannot film {environment.id!r}: {error}") from error
+        raise runs.RunError(
+            f"cannot {verb} {config.environment.id!r}: {error}"
+        ) from error

@@ -8,7 +8,7 @@ import pytest
 import robots
 from videos import read
 
-from agents.environments import Environment, film, make
+from agents.environments import Environment, film, make, videos
 from agents.tools import files
 
 pytestmark = pytest.mark.usefixtures("headless")
@@ -37,7 +37,7 @@ def test_every_frame_is_one_observation(tmp_path):
     made = constructor("environments_for_tests:counting", 7)
     (tmp_path / ".unfinished-9.mp4").touch()
     (tmp_path / "episode-9_return_0.0.mp4").touch()
-    film.clean(tmp_path)
+    videos.clean(tmp_path)
     batch = film.batch(made, tmp_path, rows=2, episodes=3)
     play(batch, steps=30)
     films = [batch[0].films, batch[1].films]
@@ -52,11 +52,11 @@ def test_every_frame_is_one_observation(tmp_path):
         assert frames.shape == (8, 62, 92, 3)  # Sides are made even.
         expected = 40 + 4 * np.arange(8)
         np.testing.assert_allclose(frames.mean((1, 2, 3)), expected, atol=1.5)
-    film.require_whole(tmp_path, entries)
+    videos.require_whole(tmp_path, entries)
     path = tmp_path / names[1]
     path.write_bytes(path.read_bytes()[:-300])  # What a full disk leaves.
     with pytest.raises(files.WriteError) as error:
-        film.require_whole(tmp_path, entries)
+        videos.require_whole(tmp_path, entries)
     assert str(error.value).startswith(
         f"cannot write {path}: it got 0 of 8 frames; it "
     )

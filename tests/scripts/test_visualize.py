@@ -98,3 +98,24 @@ def test_compiled_environments_are_filmed_by_their_equals(call, fresh, tmp_path)
     )
     assert code == 0, errors
     assert len(list((tmp_path / "out").glob("*.mp4"))) == 1
+
+
+def test_window_without_a_display_is_one_line(trained, call):
+    code, output, errors = call(visualize, "--logdir", trained[0], "--live")
+    assert (code, output) == (2, "")
+    assert errors.startswith("error: cannot show 'CartPole-v1': there is no display")
+    assert errors.count("\n") == 1
+
+
+def test_episodes_side_by_side_with_text(trained, call, tmp_path):
+    code, _, errors = call(
+        *(visualize, "--logdir", trained[0], "--outdir", tmp_path),
+        *("--num_episodes", 2, "--grid", "--overlay"),
+    )
+    assert (code, errors) == (0, "")
+    episodes = json.loads((tmp_path / "episodes.json").read_text())
+    assert [episode["file"] for episode in episodes] == ["grid.mp4"] * 2
+    assert {path.name for path in tmp_path.iterdir()} == {"episodes.json", "grid.mp4"}
+    _, frames = read(tmp_path / "grid.mp4")
+    longest = max(episode["length"] for episode in episodes)
+    assert frames.shape == (longest + 1, 400, 1200, 3)
