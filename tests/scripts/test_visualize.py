@@ -1,6 +1,10 @@
 """The command that films episodes."""
 
 import json
+import os
+import re
+import shutil
+import subprocess
 
 import gymnasium
 import pytest
@@ -105,6 +109,22 @@ def test_window_without_a_display_is_one_line(trained, call):
     assert (code, output) == (2, "")
     assert errors.startswith("error: cannot show 'CartPole-v1': there is no display")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.skipif(shutil.which("Xvfb") is None, reason="needs Xvfb")
+def test_window_shows_episodes(trained, call, monkeypatch):
+    read_end, write_end = os.pipe()
+    server = ["Xvfb", "-displayfd", str(write_end), "-screen", "0", "800x600x24"]
+    with subprocess.Popen(server, pass_fds=[write_end], stderr=-3) as process:
+        os.close(write_end)
+        with open(read_end) as display:
+            monkeypatch.setenv("DISPLAY", f":{display.readline().strip()}")
+        arguments = ["--logdir", trained[0], "--num_episodes", 1, "--live"]
+        code, output, errors = call(visualize, *arguments)
+        process.terminate()
+    assert (code, errors) == (0, "")
+    (line,) = output.splitlines()
+    assert re.fullmatch(r"return +\d+\.0  \d+ steps", line)
 
 
 def test_episodes_side_by_side_with_text(trained, call, tmp_path):
