@@ -422,7 +422,11 @@ def bit_flipping() -> Config:
         network={"layers": [256]},
         optimizer={"type": "adam", "learning_rate": 1e-3},
     )
-    return dataclasses.replace(config, hindsight=goals.Hindsight(share=0.8))
+    return dataclasses.replace(
+        config,
+        environment=dataclasses.replace(config.environment, max_length=15),
+        hindsight=goals.Hindsight(share=0.8),
+    )
 
 
 def cartpole_apex() -> Config:
