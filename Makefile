@@ -22,7 +22,7 @@ train: $(VENV)/installed
 	@$(VENV)/bin/agents train --config $(CONFIG) $(ARGS)
 
 test: lint
-	$(VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)

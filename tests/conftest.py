@@ -18,6 +18,26 @@ def pytest_configure(config):
     os.environ["AGENTS_COMPILED"] = str(cache.mkdir("compiled")) if cache else "off"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark what is slow, and let tests that need Ray share one worker of pytest.
+
+    `quick` above a test names those of its cases that are not slow.
+    """
+    unknown = {}
+    for item in items:
+        if mark := item.get_closest_marker("quick"):
+            case = item.callspec.id
+            if case not in mark.args:
+                item.add_marker("slow")
+            unknown.setdefault(item.function, set(mark.args)).discard(case)
+        if "ray" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("ray"))
+    wrong = {function.__name__: cases for function, cases in unknown.items() if cases}
+    if wrong and not any("::" in x for x in config.args):
+        raise pytest.UsageError(f"There are no such cases of these tests: {wrong}")
+
+
 def pytest_collection_finish():
     """Collect garbage less often.
 

@@ -95,6 +95,7 @@ NUMBERS = [
 ]
 
 
+@pytest.mark.quick("unrolls-1", "dqn-1", "sac-3")
 @pytest.mark.parametrize(("kind", "num_agents"), NUMBERS)
 def test_same_as_simulate(kind, num_agents):
     config = load(kind, num_agents)
@@ -198,6 +199,7 @@ WRONG_FACTS = {
 }
 
 
+@pytest.mark.quick("dqn")
 @pytest.mark.parametrize(
     "config",
     [
@@ -343,6 +345,7 @@ def test_independent_acts_leave_no_trace():
     assert int(ours.algorithm.steps) == int(theirs.algorithm.steps) == 11
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("stack", [None, 2])
 def test_training_changes_within_an_episode(stack):
     """Only what happened is remembered; between the parts there is no transition."""
@@ -382,6 +385,7 @@ def test_training_changes_within_an_episode(stack):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_recurrent_state_when_training_changes_within_an_episode():
     """It goes on in evaluation; what is learned from begins with none."""
     env = gymnasium.make("CartPole-v1")

@@ -74,6 +74,7 @@ def test_new_algorithm_is_trained_by_its_config(tmp_path):
     assert max(x["score"] for x in rows) >= 475
 
 
+@pytest.mark.quick("swing_up")
 @pytest.mark.parametrize("name", ROBOTS)
 def test_robots_are_trained_by_their_configs(tmp_path, name):
     steps = "--set", "train.steps=8192", "--set", "train.eval_every=8192"
@@ -164,6 +165,7 @@ def test_agent_learns_from_other_processes(tmp_path):
     assert max(windows) >= 200
 
 
+@pytest.mark.slow
 def test_clients_that_die_cost_one_row_until_the_next_start(serve, tmp_path):
     server, address = serve()
     connection = http.client.HTTPConnection(address)

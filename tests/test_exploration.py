@@ -352,9 +352,12 @@ def test_ladder_gives_every_row_its_epsilon():
     greedy = exploration.EpsilonGreedy([1000], 3, exploration.ladder(3, 0.5, 2.0))
     random = generator()
     action = tf.fill([3], tf.constant(-1, tf.int64))
-    explored = [
-        (greedy(everyone(3), action, STEPS, random) >= 0).numpy() for _ in range(2000)
-    ]
+
+    @tf.function(autograph=False)
+    def explores():
+        return greedy(everyone(3), action, STEPS, random) >= 0
+
+    explored = [explores().numpy() for _ in range(2000)]
     for hits, epsilon in zip(np.transpose(explored), [0.5, 0.25, 0.125], strict=True):
         assert_frequency(hits, epsilon)
 

@@ -73,11 +73,12 @@ def weights(agent):
     return [x.copy() for x in agent.get_weights()]
 
 
+@pytest.mark.quick("episodes-space1", "rewards-space0", "impala-space1")
 @pytest.mark.parametrize("space", [gs.Discrete(3, start=1), gs.Box(-2, 1, (2,))])
 @pytest.mark.parametrize(
     "config",
     [
-        pytest.param({"type": "a2c", **UNROLLS}, marks=pytest.mark.slow),
+        {"type": "a2c", **UNROLLS},
         {"type": "a2c", **UNROLLS, **GRU},
         {"type": "a2c", **UNROLLS, "normalize_rewards": "reward"},
         {"type": "vpg", "memory": "episodes", "update_every": 5, "jit": False},
@@ -124,6 +125,7 @@ def test_a_sum_is_over_the_steps_of_the_batch(count):
         assert results["sum"][name] == pytest.approx(expected, rel=1e-4), name
 
 
+@pytest.mark.quick("dqn-stages0", "sac-stages0", "td3-stages1")
 @pytest.mark.parametrize("stages", [[], [{"type": "sequence", "length": 2}]])
 @pytest.mark.parametrize(
     ("config", "space"),
@@ -230,6 +232,7 @@ def test_padding_behind_fragments_changes_nothing(config, space):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.quick("dqn")
 @pytest.mark.parametrize("kind", ["dqn", "sac"])
 def test_updates_by_hand_do_not_replace_those_that_are_due(kind):
     space = gs.Discrete(3)

@@ -176,6 +176,7 @@ def train(agent, data):
         agent.observe(*facts, next_observation=data["next_observation"][step])
 
 
+@pytest.mark.quick("imitate", "fill")
 @pytest.mark.parametrize("how", ["imitate", "fill", "update"])
 def test_stages_learn_as_in_training(how, tmp_path):
     """Once from every observation, in order: the second stage sees what the first does."""

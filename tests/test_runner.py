@@ -296,6 +296,7 @@ def require_equal_weights(one, other):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.quick("dqn")
 @pytest.mark.parametrize("kind", ["dqn", "a2c"])
 def test_same_as_a_loop_by_hand(kind):
     ours, theirs = (cartpole(CONFIGS[kind], 2) for _ in range(2))
@@ -328,9 +329,8 @@ def test_same_as_a_loop_by_hand(kind):
     assert int(ours.algorithm.steps) == 160
 
 
-@pytest.mark.parametrize(
-    "kind", ["dqn", pytest.param("a2c", marks=pytest.mark.slow), "recurrent"]
-)
+@pytest.mark.quick("dqn")
+@pytest.mark.parametrize("kind", ["dqn", "a2c", "recurrent"])
 def test_training_is_the_same_with_evaluation(kind):
     id = "CartPole-v1"
     if kind == "recurrent":
@@ -420,6 +420,7 @@ class Parts(gymnasium.Env):
         return self.observation_space.sample(), 1.0, self.time == 3, False, {}
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("num_agents", [1, 2])
 def test_spaces_of_several_parts(num_agents):
     config = {"type": "a2c", "jit": False, "unroll_length": 4}
@@ -449,6 +450,7 @@ def test_saved_agent_is_the_best(tmp_path):
         require_equal_weights(agents.Agent.load(tmp_path / "best"), agent)
 
 
+@pytest.mark.slow
 def test_learns_cartpole():
     agent = cartpole("cartpole_clip", 16)
     with agents.Runner(agent, "CartPole-v1", seed=0) as runner:

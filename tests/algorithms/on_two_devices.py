@@ -117,6 +117,7 @@ def test_replicas_learn_what_one_device_learns(case):
     require_equal_replicas(learn(*CASES[case], devices=["replicas=2"]), case)
 
 
+@pytest.mark.slow
 def test_sums_in_place_of_means_would_be_seen(monkeypatch):
     monkeypatch.setattr(replicas, "_valid", lambda items: tf.constant(1.0))
     agent = learn(*CASES["a2c"], devices=["replicas=2"])

@@ -101,6 +101,7 @@ def test_first_priorities_by_hand(end):
     assert not found[4:].any()
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("in_program", [False, True])
 def test_first_priorities_are_those_of_the_learner(in_program):
     envs = batch(*(Identity(gs.MultiDiscrete([2, 3])) for _ in range(4)))

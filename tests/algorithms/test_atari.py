@@ -16,15 +16,17 @@ REPLAY = (
 )
 
 
+@pytest.mark.quick("ppo", "impala")
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
         ("atari_pong", (*UNROLLS, "algorithm.minibatch_size=8")),
         ("atari_pong_impala", (*UNROLLS, "algorithm.queue_size=0")),
-        pytest.param("atari_pong_dqn", REPLAY, marks=pytest.mark.slow),
+        ("atari_pong_dqn", REPLAY),
         ("atari_pong_apex", REPLAY),
-        pytest.param("atari_pong_rainbow", REPLAY, marks=pytest.mark.slow),
+        ("atari_pong_rainbow", REPLAY),
     ],
+    ids=["ppo", "impala", "dqn", "apex", "rainbow"],
 )
 def test_trains_on_pong(name, overrides):
     config = named.load(name, [*SMALL, *overrides])

@@ -169,6 +169,7 @@ def test_noise_is_for_training_only():
     assert len({tuple(x) for x in moving}) > 1
 
 
+@pytest.mark.quick("dqn")
 @pytest.mark.parametrize("name", DISCRETE)
 def test_target_network_is_a_copy_renewed_at_the_exact_step(name):
     envs = batch(Chain())

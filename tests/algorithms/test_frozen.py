@@ -31,7 +31,6 @@ KINDS = {
     "inertia": {"type": "td3", **REPLAY, "noise": "ornstein_uhlenbeck"},
 }
 BOXES = ("sac", "td3", "inertia")
-SLOW = ("vpg", "a2c", "trpo", "apex", "noisy", "inertia")
 
 
 def make(kind, envs):
@@ -45,13 +44,8 @@ def make(kind, envs):
     return cls(*spaces, len(envs), 8, settings)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=[pytest.mark.slow] if kind in SLOW else [])
-        for kind in KINDS
-    ],
-)
+@pytest.mark.quick("ppo", "impala", "dqn", "sac")
+@pytest.mark.parametrize("kind", KINDS)
 def test_evaluation_changes_nothing_persistent(kind):
     discrete = kind not in BOXES
     envs = simulated.batch(*(simulated.Endless(True, discrete) for _ in range(2)))
@@ -114,6 +108,7 @@ def test_sampled_actions_are_those_of_the_policy(kind):
     )
 
 
+@pytest.mark.quick("dqn")
 @pytest.mark.parametrize("kind", ["a2c", "dqn"])
 def test_best_actions_of_an_agent_change_nothing_persistent(kind):
     values = {"algorithm": KINDS[kind], "preprocessing": ["normalize"]}

@@ -1,7 +1,5 @@
 """IMPALA: recomputation, lag and loss, and that it learns."""
 
-import itertools
-
 import gymnasium
 import keras
 import numpy as np
@@ -109,18 +107,9 @@ class Watched(impala.IMPALA):
         return loss, metrics
 
 
-RECOMPUTED = ("dense", False), ("shared", True), ("gru", False), ("lstm", True)
-
-
-@pytest.mark.parametrize(
-    ("network", "discrete"),
-    [
-        pytest.param(*pair, marks=[] if pair in RECOMPUTED else pytest.mark.slow)
-        for pair in itertools.product(
-            ("dense", "shared", "gru", "lstm", "both"), (0, 1)
-        )
-    ],
-)
+@pytest.mark.quick("1-shared", "0-gru")
+@pytest.mark.parametrize("network", ["dense", "shared", "gru", "lstm", "both"])
+@pytest.mark.parametrize("discrete", [0, 1])
 def test_log_probs_recomputed_by_the_same_weights_are_those_recorded(network, discrete):
     """Without a queue all weights are one, with ends of episodes inside of unrolls."""
     envs = noise(discrete=discrete)
@@ -147,6 +136,7 @@ def test_log_probs_of_late_data_are_those_of_the_policy_that_acted():
     assert all(result["rho"] < 1 for result in agent.results[1:])
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("size", [0, 1, 3])
 def test_lag_is_the_size_of_the_queue_once_it_is_filled(size):
     envs = noise()
@@ -431,6 +421,7 @@ def test_update_is_one_function_that_is_traced_once():
     assert agent._update.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network", ["dense", pytest.param("lstm", marks=pytest.mark.slow)]
 )
@@ -565,6 +556,7 @@ def score(envs, agent, steps):
     return result["score"].numpy()[result["done"].numpy()].mean()
 
 
+@pytest.mark.slow
 def test_value_of_an_endless_reward():
     """One per step for ever is worth 1 / (1 - 0.98) = 50."""
     values = []

@@ -311,18 +311,23 @@ def score(envs, agent, steps):
     return result["score"].numpy()[result["done"].numpy()].mean()
 
 
+@pytest.mark.quick("dqn", "apex", "sac", "td3")
 @pytest.mark.parametrize(
     ("name", "space", "changes"),
     [
         ("dqn", gs.Discrete(2, start=3), {}),
-        pytest.param("dqn", gs.MultiDiscrete([2, 2]), {}, marks=pytest.mark.slow),
+        ("dqn", gs.MultiDiscrete([2, 2]), {}),
         ("dqn", gs.Discrete(2), RAINBOW),
         ("apex", gs.Discrete(2), {}),
         ("sac", gs.Box(-3, 1, (1,)), {}),
         ("sac", gs.Discrete(2), {}),
         ("td3", gs.Box(-3, 1, (1,)), {}),
-        pytest.param(*NOISY_TD3, marks=pytest.mark.slow),
-        pytest.param("td3", gs.Box(-3, 1, (1,)), DDPG, marks=pytest.mark.slow),
+        NOISY_TD3,
+        ("td3", gs.Box(-3, 1, (1,)), DDPG),
+    ],
+    ids=[
+        *("dqn", "dqn of parts", "rainbow", "apex", "sac", "sac of choices"),
+        *("td3", "noisy td3", "ddpg"),
     ],
 )
 def test_identity_is_learned(name, space, changes):
@@ -389,6 +394,7 @@ def test_value_of_an_endless_reward(name):
     assert found[1] < 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["apex", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sac", "dqn"))],

@@ -77,6 +77,7 @@ def test_metrics_are_finite_and_declared(name, network):
 # Failures.
 
 
+@pytest.mark.quick("ppo")
 @pytest.mark.parametrize("name", ["a2c", "ppo", "trpo", "vpg"])
 def test_failed_updates_are_undone_and_counted(name):
     envs = noise()
@@ -144,17 +145,9 @@ def test_optimizer_of_ppo_can_be_replaced():
 # On compiled environments, updates included.
 
 
-@pytest.mark.parametrize(
-    ("name", "network"),
-    [
-        ("a2c", "dense"),
-        ("trpo", "dense"),
-        pytest.param("vpg", "dense", marks=pytest.mark.slow),
-        pytest.param("a2c", "gru", marks=pytest.mark.slow),
-        pytest.param("trpo", "gru", marks=pytest.mark.slow),
-        pytest.param("vpg", "gru", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.quick("dense-a2c")
+@pytest.mark.parametrize("name", ["a2c", "trpo", "vpg"])
+@pytest.mark.parametrize("network", ["dense", "gru"])
 def test_everything_compiles_to_one_program(name, network):
     envs = compiled.Compiled(functional.CartPole(), 4)
     agent = make(name, envs, network, memory="unrolls", max_length=500, jit=None)
@@ -197,6 +190,7 @@ class Parts(gymnasium.Env):
         return self._seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", pytest.param("trpo", marks=pytest.mark.slow)])
 def test_actions_of_several_parts_are_learned(name):
     """At least 95% of the optimum, which is 10."""

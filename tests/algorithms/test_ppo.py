@@ -587,11 +587,12 @@ class Cue(gymnasium.Env):
         return np.float32([0, 0, self._time == self.delay]), reward, done, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recurrent", "low", "high"),
     [
         ("gru", 0.95, 1.0),
-        pytest.param("lstm", 0.95, 1.0, marks=pytest.mark.slow),
+        ("lstm", 0.95, 1.0),
         ("", 0.3, 0.7),
     ],
 )

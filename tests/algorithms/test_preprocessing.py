@@ -38,6 +38,7 @@ def make(kind, declared, envs):
     return cls(*spaces, len(envs), 8, settings)
 
 
+@pytest.mark.quick("ppo")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sequence_is_a_history_of_frames(kind):
     results = []

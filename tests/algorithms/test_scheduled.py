@@ -61,6 +61,7 @@ def scheduled(kind):
     return result
 
 
+@pytest.mark.quick("dqn", "clip", "impala")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_constant_schedule_is_its_number(kind):
     numbers = scheduled(kind)

@@ -92,19 +92,10 @@ def train(backend, observation_space, action_space, name="ppo", run=tools.simula
     return agent
 
 
-MATRIX = [
-    pytest.param(
-        backend,
-        name,
-        marks=[]
-        if (backend, name) in (("workers", "multi binary"), ("halves", "nested"))
-        else pytest.mark.slow,
-    )
-    for backend in BACKENDS
-    for name in SPACES
-]
+MATRIX = [(backend, name) for backend in BACKENDS for name in SPACES]
 
 
+@pytest.mark.quick("halves-nested")
 @pytest.mark.parametrize(("backend", "name"), MATRIX)
 def test_every_space_is_observed_and_acted_in(backend, name):
     agent = train(backend, SPACES[name], SPACES[name])

@@ -20,6 +20,7 @@ def test_value_optimizer_leaves_a_shared_torso_to_the_policy():
     assert len(everything) == len(agent.network.trainable_variables)
 
 
+@pytest.mark.quick("unrolls")
 @pytest.mark.parametrize("memory", ["episodes", "unrolls"])
 def test_accepted_steps_are_within_the_trust_region_and_improve(memory):
     """Though episodes of several policies are among the data."""
@@ -85,6 +86,7 @@ def test_impossible_optimizers_are_refused(key, value, message):
         trpo.Config(**{key: value})
 
 
+@pytest.mark.slow
 def test_largest_allowed_action_is_learned():
     envs = batch(*(Forbidding() for _ in range(16)))
     options = {"memory": "unrolls", "discount": 0.0, "jit": True, "entropy_coef": 0.0}

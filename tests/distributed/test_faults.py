@@ -26,9 +26,8 @@ def pids(executor):
     return ray.get([x.__ray_call__.remote(lambda _: os.getpid()) for x in actors])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("debug", marks=pytest.mark.slow), "cartpole_impala"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["debug", "cartpole_impala"])
 def test_killed_worker_is_replaced(execute, name, monkeypatch):
     executor = execute(name, *QUICK, "train.eval_every=100000", num_workers=2)
     victim, arrive = pids(executor)[1], phases.Phase.arrive
@@ -116,6 +115,7 @@ def registered():
     del gymnasium.registry["Here-v0"]
 
 
+@pytest.mark.slow
 def test_environment_that_workers_do_not_know(execute, registered):
     name = (f"environment.id={registered}", "environment.max_length=50")
     with pytest.raises(cluster.DistributedError, match=r"on a worker.*module:function"):

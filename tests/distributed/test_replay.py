@@ -30,6 +30,7 @@ APEX = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [pytest.param(DQN, marks=pytest.mark.slow), APEX])
 def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overrides):
     overrides = (*SMALL, *overrides)

@@ -34,14 +34,9 @@ def on_shards(executor, function):
     return ray.get([x.__ray_call__.remote(function) for x in actors])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        pytest.param(
-            ("algorithm.type=apex", "algorithm.epsilon=0.4"), marks=pytest.mark.slow
-        ),
-    ],
+    "overrides", [(), ("algorithm.type=apex", "algorithm.epsilon=0.4")]
 )
 def test_shards_hold_what_workers_did(execute, overrides):
     overrides = (*SMALL, *overrides)
@@ -65,6 +60,7 @@ def test_shards_hold_what_workers_did(execute, overrides):
     assert not np.array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_priorities_go_back_to_their_shard(execute):
     overrides = (*SMALL, "algorithm.prioritized=true", "algorithm.replay_ratio=0")
     executor = execute("cartpole_dqn", *overrides, shards=1)
@@ -77,6 +73,7 @@ def test_priorities_go_back_to_their_shard(execute):
     assert set(drawn) <= set(index)  # All others have the priority of new ones, 1.
 
 
+@pytest.mark.slow
 def test_killed_shard_is_replaced_by_an_empty_one(execute, kill):
     executor = execute("cartpole_dqn", *SMALL, num_workers=2, shards=2)
     executor.run(512)
@@ -135,6 +132,7 @@ def test_resume_restores_shards(ray, tmp_path, monkeypatch):
     assert len(list(folder.glob("step-*"))) == 2
 
 
+@pytest.mark.slow
 def test_observations_are_copied_once_per_hop(ray):
     """Into Ray's store: without a copy before, and read in place on the other side."""
     frames = np.zeros([64, 84, 84], np.uint8)

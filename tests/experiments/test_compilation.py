@@ -54,6 +54,7 @@ def test_second_process_compiles_nothing_and_computes_the_same(folder, tmp_path)
     assert [path.suffix for path in folder.iterdir()] == [".pb"]
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_if_off_or_the_user_has_a_directory(folder, tmp_path):
     run(["-c", SCRIPT], tmp_path, AGENTS_COMPILED="off")
     (tmp_path / "own").mkdir()

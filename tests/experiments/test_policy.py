@@ -115,6 +115,7 @@ def compare(agent, call):
                 np.testing.assert_allclose(outputs[name], value, atol=1e-5)
 
 
+@pytest.mark.quick("dqn", "sac")
 def test_policy_is_that_of_the_agent(agent):
     space = agent.observation_space
     (inputs, expected), *_ = steps(agent, 1)

@@ -84,6 +84,7 @@ def test_episode_that_is_cut_off_has_no_incomplete_windows():
     assert drawn(replay) == {1: (1, 3, 1, 3), 2: (2, 5, 1, 4), 50: (50, 50, 0, 51)}
 
 
+@pytest.mark.slow
 def test_running_episode_of_the_capacity_is_held_in_full():
     for n_step in (1, 2, 5):
         replay = make(rows=2, capacity=10, n_step=n_step)
@@ -131,16 +132,10 @@ def check(replay, log, n_step, discount, seed):
         np.testing.assert_allclose(items[key], wanted[key], rtol=1e-5, atol=1e-6)
 
 
-EAGER = ("eager", 1, 4), ("eager", 3, None)
-GRAPH = ("graph", 1, None), ("graph", 2, 4), ("graph", 3, 4), ("graph", 5, None)
-
-
+@pytest.mark.quick("graph-1-None", "graph-2-4", "graph-5-None")
 @pytest.mark.parametrize(
     ("mode", "n_step", "stack"),
-    [
-        pytest.param(*x, marks=[] if x in EAGER + GRAPH else pytest.mark.slow)
-        for x in itertools.product(("eager", "graph"), (1, 2, 3, 5), (None, 4))
-    ],
+    [*itertools.product(("eager", "graph"), (1, 2, 3, 5), (None, 4))],
 )
 def test_random_interaction_agrees_with_a_list_of_episodes(mode, n_step, stack):
     num_rows, capacity, discount = 3, 36, 0.9
@@ -174,6 +169,7 @@ def test_random_interaction_agrees_with_a_list_of_episodes(mode, n_step, stack):
         assert append.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.quick("None-1", "2-2", "4-3")
 @pytest.mark.parametrize("capacity", [1, 2, 3])
 @pytest.mark.parametrize("stack", [None, 1, 2, 4])
 def test_smallest_memories(capacity, stack):
@@ -193,6 +189,7 @@ def test_smallest_memories(capacity, stack):
         check(replay, log, 1, 0.99, number)
 
 
+@pytest.mark.quick("Prioritized-4")
 @pytest.mark.parametrize("stack", [None, 4])
 @pytest.mark.parametrize("selector", [memories.Uniform, memories.Prioritized])
 def test_xla_does_the_same(selector, stack):
@@ -313,6 +310,7 @@ def images(stack=4, padding="reset"):
     )
 
 
+@pytest.mark.quick("reset")
 @pytest.mark.parametrize("padding", ["reset", "zero"])
 def test_frames_are_those_of_gymnasium_byte_by_byte(padding):
     env = images(padding=padding)
@@ -589,6 +587,7 @@ def test_invalid_options_raise(options, message):
         make(**options)
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_memory_is_flat(n_step):
     """Variables are changed in place: nothing grows, and nothing is copied."""

@@ -121,16 +121,11 @@ SELECTORS = {
     "uniform": memories.Uniform,
     "prioritized": lambda: memories.Prioritized(1.0),
 }
-PAIRED = ("uniform", 1, 4), ("uniform", 3, None), ("prioritized", 1, None)
-PAIRED += (("prioritized", 3, 4),)  # Each pair of values once; the others are slow.
 
 
+@pytest.mark.quick("uniform-1-None", "prioritized-3-4")
 @pytest.mark.parametrize(
-    ("kind", "n_step", "stack"),
-    [
-        pytest.param(*values, marks=[] if values in PAIRED else pytest.mark.slow)
-        for values in itertools.product(SELECTORS, (1, 3), (None, 4))
-    ],
+    ("kind", "n_step", "stack"), [*itertools.product(SELECTORS, (1, 3), (None, 4))]
 )
 def test_what_is_moved_is_what_would_have_been_appended(kind, n_step, stack):
     """From two memories to the rows of larger ones and of smaller ones."""
@@ -201,6 +196,7 @@ def content(observation):
     return b"".join(np.asarray(x).tobytes() for x in tf.nest.flatten(observation))
 
 
+@pytest.mark.quick("3-3")
 @pytest.mark.parametrize(("n_step", "stack"), [(1, 3), (3, None), (3, 3)])
 def test_transitions_of_which_a_part_was_lost_are_left_out(n_step, stack):
     """No others are, and what was there before stays."""

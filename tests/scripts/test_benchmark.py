@@ -29,11 +29,12 @@ def _short(monkeypatch):
     monkeypatch.setattr(speed, "SECONDS", 0.1)
 
 
+@pytest.mark.quick("train-workers-4", "simulate-envpool-4", "simulate-vector-4")
 @pytest.mark.parametrize(
     ("mode", "backend", "agents"),
     [
-        pytest.param("simulate", "serial", 4, marks=pytest.mark.slow),
-        pytest.param("simulate", "workers", 6, marks=pytest.mark.slow),
+        ("simulate", "serial", 4),
+        ("simulate", "workers", 6),
         ("train", "workers", 4),
         ("train", "compiled", 4),
         ("simulate", "envpool", 4),

@@ -158,6 +158,7 @@ CURRICULUM = (
 )
 
 
+@pytest.mark.quick("backend=serial", "curriculum")
 @pytest.mark.parametrize(
     "setting",
     ["backend=serial", "id=robots:Varied", pytest.param(CURRICULUM, id="curriculum")],
@@ -266,6 +267,7 @@ def test_two_trainers_of_one_run(short, call, tmp_path):
     assert not lock.exists()
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("quiet", [True, False])
 def test_lost_reports_are_said(short, tmp_path, quiet):
     run = tmp_path / "1-debug"

@@ -60,6 +60,7 @@ def check(name, *pair, changes=(), cls=None):
     testing.check_algorithm(cls, config, *pair)
 
 
+@pytest.mark.quick("vpg", "dqn", "impala")
 @pytest.mark.parametrize("name", experiment.ALGORITHMS)
 def test_every_algorithm_conforms(name):
     check(name, *PAIRS[name])
@@ -102,6 +103,7 @@ def test_algorithms_behind_preprocessing_conform():
     check("ppo", *algorithms.SPACES[0], cls=cls)
 
 
+@pytest.mark.slow
 def test_algorithms_behind_layers_of_keras_conform():
     stages = [{"type": "keras.layers:Dense", "units": 3}]
     cls = preprocessing.subclass(experiment.algorithm_class("dqn"), stages)
