@@ -4,7 +4,6 @@ A space is a structure of arrays. Its dicts are in the order of `tf.nest`, by ke
 """
 
 import dataclasses
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -53,11 +52,10 @@ def spec(space: spaces.Space, path: str = "") -> Any:
         return {key: spec(space[key], f"{path}/{key}") for key in sorted(space.spaces)}
     if isinstance(space, spaces.Tuple):
         return tuple(spec(child, f"{path}/{i}") for i, child in enumerate(space.spaces))
-    name = textwrap.shorten(str(space), 60)
+    part = f"{type(space).__name__} of part {path[1:]!r}" if path else f"{space!s:.40}"
     raise UnsupportedSpaceError(
-        f"Space {name}{path and f' of part {path[1:]!r}'} is not "
-        "supported; use Box, Discrete, MultiDiscrete, MultiBinary, a Dict or Tuple of "
-        "these, or omit it by one of environment.wrappers."
+        f"Space {part} is not supported; use Box, Discrete, MultiDiscrete, MultiBinary, "
+        "a Dict or Tuple of these, or omit it by one of environment.wrappers."
     )
 
 
