@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from environments_for_tests import Growing, Told
 
 from agents import tools
 from agents.environments import Environment, config, curriculum, make
@@ -13,30 +14,6 @@ from agents.tools import config as config_
 LINEAR = {"type": "linear", "from": 0, "to": 1000, "over": 1000}
 """Schedule whose value is the step."""
 UNIFORM = {"type": "uniform", "low": 2, "high": 5}
-
-
-class Told(gymnasium.Env):
-    """Rewards are the level; observes it, the wind, and a random number."""
-
-    made = 0
-
-    def __init__(self, level=0.0, length=3):
-        Told.made += 1
-        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (4,), np.float64)
-        self.action_space = gymnasium.spaces.Discrete(2)
-        self.level, self.wind, self._length = float(level), 0.0, length
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._time = 0
-        return self._observe(), {}
-
-    def step(self, action):
-        self._time += 1
-        return self._observe(), self.level, self._time == self._length, False, {}
-
-    def _observe(self):
-        return np.array([self.level, self.wind, self.np_random.uniform(), Told.made])
 
 
 def started(elapsed, kwargs, backend="serial", halves=False, seeds=None):
@@ -227,15 +204,6 @@ def test_mistakes():
         Environment(Told, kwargs={"x": {**UNIFORM, "low": "a"}})
     with pytest.raises(config_.ConfigError, match="wend' is no .* mean 'wind'"):
         make.describe(Environment(Told, kwargs={"wend": LINEAR}))
-
-
-class Growing(Told):
-    def __init__(self, size):
-        super().__init__()
-        self.observation_space = gymnasium.spaces.Box(-1, 1, (size,), np.float64)
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(self.observation_space.shape), {}
 
 
 @pytest.mark.parametrize("backend", ["serial", "workers"])

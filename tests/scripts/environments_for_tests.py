@@ -1,4 +1,7 @@
-"""Environments that the tests of scripts name by `module:function`."""
+"""Environments that tests name by `module:function`, or make in other processes.
+
+Nothing here imports TensorFlow, since every process of environments imports this.
+"""
 
 import pathlib
 import sys
@@ -166,3 +169,36 @@ def __getattr__(name):
             return super().terminal(state)
 
     return Impure
+
+
+class Told(gymnasium.Env):
+    """Rewards are the level; observes it, the wind, and a random number."""
+
+    made = 0
+
+    def __init__(self, level=0.0, length=3):
+        Told.made += 1
+        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (4,), np.float64)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.level, self.wind, self._length = float(level), 0.0, length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        self._time += 1
+        return self._observe(), self.level, self._time == self._length, False, {}
+
+    def _observe(self):
+        return np.array([self.level, self.wind, self.np_random.uniform(), Told.made])
+
+
+class Growing(Told):
+    def __init__(self, size):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (size,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.observation_space.shape), {}
