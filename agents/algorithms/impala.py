@@ -21,6 +21,7 @@ def _descent() -> dict:
         "learning_rate": 6e-4,
         "rho": 0.99,
         "epsilon": 0.01,
+        "initial_square": 1.0,
         "clip_norm": 40.0,
     }
 
@@ -72,7 +73,7 @@ class IMPALA(actor_critic.ActorCritic):
 
     Unrolls wait in a queue, so the learning policy is `queue_size` updates newer than
     the acting one. The stored recurrent state at the start of an unroll is used; the
-    present network recomputes the later states.
+    current network recomputes the later states.
     """
 
     METRICS = (*actor_critic.ActorCritic.METRICS, "lag", "rho", "clip_fraction")
@@ -132,7 +133,7 @@ class IMPALA(actor_critic.ActorCritic):
         return [*super().acting(), self.updates]
 
     def normalized(self, reward: tf.Tensor) -> tf.Tensor:
-        """Scale rewards as the config says."""
+        """Scale rewards as configured."""
         if self.config.normalize_rewards != "soft_asymmetric":
             return super().normalized(reward)
         squeezed = 5.0 * tf.tanh(reward / 5.0)

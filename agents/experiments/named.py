@@ -281,8 +281,8 @@ def _actor_critic(id: str, steps: int, **algorithm: Any) -> Config:
 def cartpole_impala() -> Config:
     """Balance a pole by an actor-critic that learns from delayed data.
 
-    The run has one phase: after a reset all episodes have equal lengths, so that small
-    batches show equal times of all of them, and good policies are lost again.
+    The run has one phase: a reset brings all episodes to the same step, so that small
+    batches only show one part of them, and good policies are lost again.
     """
     config = _late(
         "CartPole-v1", 100_000, num_agents=8, unroll_length=10, entropy_coef=0.001
@@ -297,7 +297,7 @@ def cheetah_impala() -> Config:
 
 
 def memory_impala() -> Config:
-    """Choose at the end of an episode the cue of its beginning."""
+    """Choose at the end of an episode the cue that was shown at its beginning."""
     return _late(
         "agents.environments.functional:Recall",
         200_000,
@@ -351,7 +351,7 @@ def _late(
 
 
 def cartpole_evolutionary() -> Config:
-    """Balance a pole by a policy that moves without derivatives."""
+    """Balance a pole by a policy that learns without derivatives."""
     return _clip(
         "CartPole-v1",
         200_000,
@@ -578,6 +578,7 @@ def atari_pong_impala() -> Config:
             "learning_rate": {"type": "linear", "from": 6e-4, "to": 0, "over": steps},
             "rho": 0.99,
             "epsilon": 0.01,
+            "initial_square": 1.0,
             "clip_norm": 40.0,
         },
         "jit": False,
@@ -602,7 +603,7 @@ def cartpole_masked() -> Config:
 
 
 def cartpole_masked_forward() -> Config:
-    """Balance a pole without velocities and memory, which fails; for comparison."""
+    """Balance a pole without velocities or memory, which fails; for comparison."""
     config = cartpole_masked()
     algorithm = dataclasses.replace(
         config.algorithm, network=type(config.algorithm.network).preset("small")
@@ -618,7 +619,7 @@ def _on_backend(config: Config, backend: str) -> Config:
 def _atari(id: str) -> Config:
     """Clipped objective on images; sticky actions as in Machado et al. (2018).
 
-    Other settings are by Huang et al. (2022), "The 37 Implementation Details of PPO".
+    Other settings are from Huang et al. (2022), "The 37 Implementation Details of PPO".
     """
     steps = 10_000_000
     config = _clip(
@@ -675,7 +676,7 @@ def _atari_replay(id: str, kind: str = "dqn", **algorithm: Any) -> Config:
         },
         **algorithm,
     }
-    if "noisy_std" not in settings:  # Which explores, too.
+    if "noisy_std" not in settings:  # Noise explores, too.
         falling = {"type": "linear", "from": 1.0, "to": 0.01, "over": 200_000}
         settings.setdefault("epsilon", falling)
     config = _replay(kind, id, 2_000_000, **settings)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from agents.optimizers import adam, replicas
+from agents.optimizers import adam, replicas, rmsprop
 from agents.optimizers import optimizer as optimizer_
 from agents.tools import bounds, config, placement, schedules
 
@@ -19,7 +19,7 @@ OPTIMIZERS = {
     and issubclass(value, keras.optimizers.Optimizer)
     and value is not keras.optimizers.Optimizer
     and "learning_rate" in inspect.signature(value).parameters
-} | {"adam": adam.Adam}
+} | {"adam": adam.Adam, "rmsprop": rmsprop.RMSprop}
 """Keras optimizers by lower-case name, without wrappers, which have no rate."""
 
 
@@ -36,12 +36,12 @@ class Gradient(optimizer_.Optimizer):
         Types of Keras options come from their defaults.
         """
         left_out = ("kwargs", "learning_rate", "name", "clipnorm")
+        bases = [x for x in OPTIMIZERS[kind].__mro__ if "__init__" in vars(x)]
         defaults = {
             name: parameter.default
-            for name, parameter in inspect.signature(
-                OPTIMIZERS[kind]
-            ).parameters.items()
-            if name not in left_out
+            for cls in bases[1::-1]  # Ours adds options to those of Keras.
+            for name, parameter in inspect.signature(cls).parameters.items()
+            if name not in left_out and parameter.default is not inspect.Parameter.empty
         }
         hints = {
             name: int | float | None if default is None else type(default)
@@ -98,7 +98,7 @@ class Gradient(optimizer_.Optimizer):
         with replicas.scope(variables), placement.unnamed():
             self.optimizer = self._create()
             self.optimizer.build(variables)
-        # Keras would sum over replicas what is equal in all of them, by a gradient
+        # Keras would sum gradients that are equal in all replicas, by a gradient
         # function that TensorFlow keeps forever, with its graph.
         self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         self.schedule(schedules.Elapsed(0, 0))

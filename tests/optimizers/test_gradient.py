@@ -203,3 +203,17 @@ def test_apply_moves_by_given_gradients():
     assert set(metrics) == set(optimizer.metric_names)
     assert float(metrics["gradient_norm"]) == 4
     assert numbers(variables) == [3, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("options", "square"), [({}, 0.0), ({"initial_square": 1.0}, 1)]
+)
+def test_rmsprop_begins_with_a_mean_square(options, square):
+    options |= {"rho": 0.75, "epsilon": 1e-9}
+    variables, optimizer = make(rate=1.0, kind="rmsprop", **options)
+    gradients, steps, squares = np.array([2.0, -4.0]), 0.0, np.full(2, square)
+    for _ in range(2):
+        optimizer.step(loss_for(variables), variables, items=items([gradients]))
+        squares = 0.75 * squares + 0.25 * gradients**2
+        steps += gradients / np.sqrt(squares)
+        np.testing.assert_allclose(numbers(variables), [3, 4] - steps, rtol=1e-6)
