@@ -54,9 +54,9 @@ class Agent:
     equal results for equal data. Learning happens in `act`, which receives the outcome
     of the last step, and in `observe` at the end of episodes.
 
-    An agent for one environment, and calls with one index, take and return values
-    without a batch dimension; all others `[K, ...]`, one row for each index, by default
-    for all environments.
+    An agent for one environment, and calls with a single index, take and return values
+    without a batch dimension. All other values are `[K, ...]`, with one row for each
+    index, or by default for each environment.
 
     Attributes:
       algorithm: The algorithm.
@@ -94,7 +94,7 @@ class Agent:
         self._training = np.zeros(size, bool)  # Rows whose step is for learning.
         self._pending = np.zeros(size, bool)  # Rows with a step to learn from.
         self._known = np.zeros(size, bool)  # Rows with a known next observation.
-        self._after = self._observation.zeros(size)  # Known, or acted upon.
+        self._after = self._observation.zeros(size)  # Next ones, else those acted on.
         self._facts = np.zeros([size, 3], np.float32)  # Reward, terminated, truncated.
         zeros = self._observation.zeros(size), self._action.zeros(size)
         self._before, self._done = (rows_.variables(x) for x in zeros)
@@ -158,7 +158,7 @@ class Agent:
           agent_indices: Rows that act; none for all.
           training: Whether to explore, and to learn from the outcome. Otherwise the
             best actions are chosen; `observe` then only marks ends of episodes. A
-            change within an episode cuts the training data off, or begins it, there.
+            change within an episode ends or begins the training data at that step.
           independent: Whether to only return the best actions at this point of the
             episodes: without learning, memory, or a following `observe`.
 
@@ -168,7 +168,7 @@ class Agent:
         Raises:
           AgentError: for a row that has acted already, wrong indices, structures,
             shapes or types, values that are not finite or not in a discrete space, and
-            masks that allow no action. Then nothing has changed.
+            masks that allow no action. Nothing changes in this case.
         """
         rows, single = self._rows(agent_indices)
         leaves = self._observation.batch(observation, len(rows), single)
@@ -212,16 +212,16 @@ class Agent:
 
         Args:
           reward: One number for each row.
-          terminated: Whether the episode ended without a future.
-          truncated: Whether the episode was cut off.
+          terminated: Whether the episode ended in a terminal state.
+          truncated: Whether the episode was cut off before its end.
           agent_indices: Rows that acted; none for all.
           next_observation: Observations after the step, by default those of the next
             `act`. Needed only where episodes are cut off, because its value estimates
-            their future. Without it, the last observation before takes its place there.
+            the rewards to come. If missing there, the previous observation is used.
 
         Raises:
           AgentError: for a row that has not acted, and for wrong values as in `act`.
-            Then nothing has changed.
+            Nothing changes in this case.
         """
         rows, single = self._rows(agent_indices)
         if not self._acted[rows].all():
@@ -266,13 +266,13 @@ class Agent:
         Args:
           batch: Steps from any source in order of time, `[B, ...]` each, as from
             `recordings.load`: `observation`, `action`, `reward`, `terminated`,
-            `truncated`, `next_observation`. For steps from several places, integers
+            `truncated`, `next_observation`. For steps from several sources, integers
             `sequence_indices` group them into fragments, which may contain ends of
-            episodes. The value of the last `next_observation` stands for the future of
-            a fragment, and likewise at a step whose next observation is not that of the
-            step behind it. Policy gradients treat all actions as those of their present
-            policy. Statistics for normalization learn from the batch. By default, the
-            update uses the memory.
+            episodes. The value of the last `next_observation` estimates the rewards
+            after a fragment, and likewise after a step whose next observation is not
+            the observation of the following step. Policy gradients treat all actions as
+            those of their current policy. Statistics for normalization learn from the
+            batch. By default, the update uses the memory.
 
         Returns:
           Metrics of this update.
@@ -439,7 +439,7 @@ class Agent:
             raise AgentError(f"{_name(rows[[found[0]]])}: {name} {found[1]}")
 
     def _require_allowed(self, steps: dict[str, Any]) -> None:
-        """Raise AgentError if a step of a batch `[B, ...]` was forbidden by its mask."""
+        """Raise AgentError if the mask of a step of a batch forbids its action."""
         leaves = spaces.flatten(steps["observation"])
         lowest, _ = spaces.integer_range(self.action_space)
         wrong = self._masks.forbidden(leaves, steps["action"] - lowest)
@@ -474,7 +474,7 @@ class Agent:
         """Call one of the functions below, traced once, and return arrays.
 
         A concrete function is called several times faster than a `tf.function`, which
-        looks for the right one.
+        has to look up the right one.
         """
         name = function.__name__
         if name not in self._functions:

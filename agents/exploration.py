@@ -106,10 +106,10 @@ class OrnsteinUhlenbeck(Exploration):
 
 
 class EpsilonGreedy(Exploration):
-    """Random actions with probability epsilon, in place of whole actions.
+    """Random actions with probability epsilon, which replace whole actions.
 
-    Actions count from zero: `[K, D]`, or `[K]` for one size. All dimensions of a row
-    are drawn together, independently of each other, or none.
+    Actions count from zero: `[K, D]`, or `[K]` for one size. Either all dimensions
+    of a row are drawn, independently of each other, or none.
 
     Mnih et al. (2015), "Human-Level Control through Deep Reinforcement Learning".
     """
@@ -184,7 +184,7 @@ class ParameterNoise(Exploration):
           variables: Parameters of the network that get noise.
           rows: Number of rows.
           std: Target of the deviation of actions.
-          factor: Factor of changes of the deviation of parameters.
+          factor: Factor by which the deviation of parameters changes.
         """
         super().__init__()
         if factor <= 1:

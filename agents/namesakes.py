@@ -14,8 +14,8 @@ them."""
 def warn(directory: str) -> None:
     """Warn in one line if Python can find another package of this name.
 
-    Which of both is imported depends on the order of `sys.path`; if both are installed
-    into one directory, their files are mixed. Processes of workers stay silent.
+    The order of `sys.path` decides which one is imported; if both are installed into
+    one directory, their files are mixed. Worker processes do not warn.
 
     Args:
       directory: Directory of the package that is being imported.

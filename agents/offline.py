@@ -1,7 +1,7 @@
 """Offline learning: from the steps of others, and from recorded actions.
 
-The functions take the algorithm as argument. Register variants for your own classes by
-`@offline.learn_from.register`.
+The functions take the algorithm as an argument. Register variants for your own classes
+by `@offline.learn_from.register`.
 """
 
 import functools
@@ -32,10 +32,10 @@ def update(
     preprocessed observations.
 
     Args:
-      algorithm: Algorithm to update, as if its present policy had acted.
+      algorithm: Algorithm to update, as if its current policy had acted.
       fragments: Structures of `[F, T, ...]`: `observation`, `action` of the
         environment, `reward`, `terminated`, `truncated`, `next_observation`. They may
-        contain ends of episodes; every fragment is cut off behind its last step.
+        contain ends of episodes; every fragment is cut off after its last step.
       mask: Valid steps, bool `[F, T]`, at the beginning of each fragment.
 
     Raises:
@@ -77,8 +77,8 @@ def imitation(
 ) -> tuple[tf.Tensor, list]:
     """Compute the behavioural-cloning loss, and return the variables it trains.
 
-    The loss is the mean of -log p(action), for deterministic policies the mean squared
-    difference of actions between -1 and 1.
+    The loss is the mean of -log p(action) or, for deterministic policies, the mean
+    squared difference of actions between -1 and 1.
 
     Args:
       algorithm: Algorithm with the policy to train.
@@ -130,7 +130,7 @@ def _(algorithm: actor_critic.ActorCritic, fragments, mask) -> None:
 
 @functools.singledispatch
 def _following(algorithm, fragments, done, states) -> dict[str, Any]:
-    """Return the facts about the time after steps for `learn`, `[F, T, ...]`.
+    """Return the facts about states after steps for `learn`, `[F, T, ...]`.
 
     Args:
       algorithm: The actor-critic.
@@ -153,7 +153,7 @@ def _(algorithm: policy_gradient.PolicyGradient, fragments, done, states):
 
 @_following.register
 def _(algorithm: impala.IMPALA, fragments, done, states):
-    """Treat the present policy as the one that acted."""
+    """Treat the current policy as the one that acted."""
     return {
         "next_observation": fragments["next_observation"],
         "terminated": fragments["terminated"],

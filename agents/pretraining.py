@@ -41,8 +41,8 @@ def imitate(
       seed: Seed of the choice of batches.
 
     Returns:
-      Losses `[updates]`: mean negative log-probabilities of the recorded actions, for
-      deterministic policies squared differences, of actions between -1 and 1.
+      Losses `[updates]`: mean negative log-probabilities of the recorded actions; for
+      deterministic policies, mean squared differences of actions between -1 and 1.
 
     Raises:
       RecordingError: if it does not fit, or is too short.

@@ -1,4 +1,4 @@
-"""Silence about the start of TensorFlow, which greets before one can configure it."""
+"""Suppression of messages that TensorFlow prints before it can be configured."""
 
 import contextlib
 import importlib.abc
@@ -36,7 +36,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loader that lets the original one import, and says nothing."""
+    """Loader that lets the original one import the module, without messages."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

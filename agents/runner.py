@@ -336,7 +336,7 @@ class Runner:
         An exception at any other place would leave steps half observed.
         """
         if threading.current_thread() is not threading.main_thread():
-            yield  # Others cannot handle signals.
+            yield  # Other threads cannot handle signals.
             return
 
         def stop(*_):

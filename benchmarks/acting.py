@@ -1,13 +1,13 @@
-"""`act` and `observe` of an Agent beside the `predict` loop of Stable-Baselines3.
+"""`act` and `observe` of an Agent against the `predict` loop of Stable-Baselines3.
 
     python benchmarks/acting.py --peers PYTHON [--repeats 3] [--steps 5000]
 
-PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`. One
-CartPole-v1, two layers of 64 units, actions sampled. Ours remembers every step as in
-training, but does not reach an update; theirs only chooses actions. Steps of the
+PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`. Both
+sample actions in one CartPole-v1 with two layers of 64 units. Ours stores every step as
+in training, but does not reach an update; theirs only chooses actions. Steps of the
 environment and resets are included. They take turns, each in a process of its own.
-`calls` are those of a graph of one operation for the same observations, which bounds
-whatever calls one per step.
+`calls` is the rate of calls of a graph with one operation on the same observations, an
+upper bound for any code with one call per step.
 """
 
 import argparse

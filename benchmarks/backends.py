@@ -1,11 +1,11 @@
-"""Environment backends beside the limit of the machine and Gymnasium's vectorization.
+"""Environment backends against the machine's limit and Gymnasium's vectorization.
 
     python benchmarks/backends.py [--repeats 5] [--num_agents 64]
 
-`limit` steps one bare environment on each processor, `many` as many as there are
-agents, in turn. Random actions, rows reset as they end, no policy; workers step in two halves, as they
-do by default with that many agents. Contestants of one environment take turns, so that
-ratios hold on a noisy machine.
+`limit` steps one bare environment on each processor; `many` steps as many as there are
+agents, in turn. Actions are random, finished rows are reset, and there is no policy.
+Workers step in two halves, their default for that many agents. Contestants of one
+environment take turns, so that ratios hold on a noisy machine.
 """
 
 import argparse

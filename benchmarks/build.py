@@ -2,10 +2,10 @@
 
     python benchmarks/build.py [--presets]
 
-Build is all that comes before the first step: variables, and graphs of acting, learning
-and remembering. The dueling DQN with prioritized replay is divided into its parts; its
-variables are also created alone, which is what the rest is measured beyond. With
-`--presets`, every preset is built, in this process, one after the other.
+Building is everything before the first step: variables, and graphs of acting, learning
+and remembering. The dueling DQN with prioritized replay is divided into its parts. Its
+variables are also created alone, to show the time of the rest. With `--presets`, all
+presets are built in this process, one after the other.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def dueling() -> dict[str, float]:
         "cartpole_dqn", ["algorithm.dueling=true", "algorithm.prioritized=true"]
     )
     description = make.describe(config.environment)
-    config.create_algorithm(description)  # What is imported and initialized once.
+    config.create_algorithm(description)  # Import and initialize once.
     total, agent = seconds(lambda: config.create_algorithm(description))
     kept = _variables(agent)
     alone, _ = seconds(lambda: [tf.Variable(tf.zeros(x.shape, x.dtype)) for x in kept])
@@ -112,7 +112,7 @@ def _variables(agent: Any) -> list:
 def preset(name: str) -> float:
     """Seconds to make an algorithm and the graph of acting; nan if extras are missing.
 
-    With the least replay memory, since to fill a large one with zeros is no build.
+    The replay memory is as small as possible, so that filling it hardly counts.
     """
     import tensorflow as tf
 

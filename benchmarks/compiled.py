@@ -1,10 +1,10 @@
-"""PPO on compiled CartPole, learning included, beside PureJaxRL on the same processor.
+"""PPO on compiled CartPole, with learning, against PureJaxRL on the same processor.
 
     python benchmarks/compiled.py --peers PYTHON --source DIR [--repeats 3]
 
-PYTHON is the interpreter of an environment with jax, flax, optax, distrax and gymnax, DIR
-a checkout of PureJaxRL. Both use its settings: 128 steps, 4 epochs, 4 minibatches, 64-64
-networks. Contestants take turns, each in a process of its own.
+PYTHON is the interpreter of an environment with jax, flax, optax, distrax and gymnax;
+DIR is a checkout of PureJaxRL. Both use its settings: 128 steps, 4 epochs, 4
+minibatches, 64-64 networks. They take turns, each in a process of its own.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def run(command: list[str]) -> dict:
-    """Last line of a command, which is JSON."""
+    """Run a command; return its last line, which is JSON."""
     output = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout
@@ -59,7 +59,7 @@ def run(command: list[str]) -> dict:
 
 
 def median(values) -> float:
-    """Median, short."""
+    """Median, rounded to one digit."""
     return round(statistics.median(values), 1)
 
 

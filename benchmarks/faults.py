@@ -4,8 +4,8 @@
 
 One of four environments misbehaves when it is made, reset, stepped or closed, or the
 trainer is killed. Every cell of the table is a run of `simulate`. It must end in time
-with one line that says what is wrong, or go on where nothing is lost, and leave no
-process and no shared memory behind. Cells that do not are listed, with exit code 1.
+with one line that names the fault, or go on where nothing is lost, and leave no process
+and no shared memory behind. Cells that do not are listed, with exit code 1.
 """
 
 import argparse
@@ -45,7 +45,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 SIZE, ROW = 4, 2
 TIMEOUT, START_TIMEOUT = 2.0, 15.0
 PATIENCE = 30.0
-"""Seconds for what takes some on an idle machine."""
+"""Seconds for work that takes a few on an idle machine."""
 MARK = "AGENTS_FAULTS"
 """Variable that all processes of a cell inherit."""
 VECTORS = {
@@ -53,7 +53,7 @@ VECTORS = {
     "async": gymnasium.vector.AsyncVectorEnv,
 }
 BACKENDS = ("serial", "process", "workers", *VECTORS, "own", "compiled")
-"""The vector backend is there three times: by Gymnasium, and by somebody's own class."""
+"""The vector backend appears three times: twice by Gymnasium, once by our own class."""
 
 SPACE = gymnasium.spaces.Dict(
     bits=gymnasium.spaces.MultiBinary(3),
@@ -66,18 +66,18 @@ SPACE = gymnasium.spaces.Dict(
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong, and what must be said of it.
+    """Fault to inject, and the message that it must cause.
 
     Attributes:
       where: `make`, `reset`, `step` or `close`.
-      name: What is wrong.
+      name: Description of the fault.
       says: Regular expression for the first line; none if the run must go on.
-      act: Called then.
-      change: Function from what the environment returns to what it returns instead.
-      apart: Whether only a process of its own can have it and be got rid of.
-      rows: How many environments have it.
+      act: Function called at this point.
+      change: Function from the result of the environment to a wrong one.
+      apart: Whether only a separate process can have the fault and be ended.
+      rows: Number of environments with the fault.
       whole: Whether a vector environment that stacks it hides the row.
-      goes_on: Backends on which the run goes on all the same.
+      goes_on: Backends on which the run goes on regardless.
       warns: Regular expression for a warning.
     """
 
@@ -94,14 +94,14 @@ class Fault:
 
 
 class Unpicklable(Exception):
-    """Cannot be sent to another process."""
+    """Exception that cannot be sent to another process."""
 
     def __reduce__(self):
         raise TypeError("not to be pickled")
 
 
 class TwoArguments(Exception):
-    """Cannot be made again from its text."""
+    """Exception that cannot be made again from its text."""
 
     def __init__(self, one: str, two: str):
         super().__init__(one)
@@ -133,7 +133,7 @@ def spin():
 
 
 def be_deaf():
-    """Hang, whatever signals come."""
+    """Hang and ignore all signals."""
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
     sleep()
 
@@ -145,7 +145,7 @@ def chat():
 
 
 def with_process(then: Callable[[], None] = lambda: None) -> Callable[[], None]:
-    """Function that starts a program, which nobody ends, before something else."""
+    """Function that starts a program that nothing ends, and then calls another one."""
 
     def fault():
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
@@ -155,7 +155,7 @@ def with_process(then: Callable[[], None] = lambda: None) -> Callable[[], None]:
 
 
 def with_fork(then: Callable[[], None]) -> Callable[[], None]:
-    """The same with a copy of the process, which keeps all its connections."""
+    """Function like `with_process` with a fork, which keeps all connections."""
 
     def fault():
         if os.fork():
@@ -168,7 +168,7 @@ def with_fork(then: Callable[[], None]) -> Callable[[], None]:
 RAISED = "ZeroDivisionError: the fault"
 KILLED = "process \\d+ .*SIGKILL"
 HANGS = "(process \\d+ did not answer|not done) within"
-ACTS = {  # What is said, what is done.
+ACTS = {  # Expected message, and action.
     "raise": (RAISED, throw(ZeroDivisionError, "the fault")),
     "raise unpicklable": ("Unpicklable: mine", throw(Unpicklable, "mine")),
     "raise of two arguments": ("TwoArguments: one", throw(TwoArguments, "one", "two")),
@@ -193,7 +193,7 @@ ACTS_APART = {
 
 
 def part(name: str, value: Any) -> Callable[[Any], Any]:
-    """Change of one part of an observation."""
+    """Function that changes one part of an observation."""
     return lambda observation: {**observation, name: value}
 
 
@@ -202,7 +202,7 @@ def drop(observation: dict) -> dict:
     return {name: x for name, x in observation.items() if name != "choice"}
 
 
-VALUES = {  # Of observations: what is said, and the change.
+VALUES = {  # Expected message, and change of an observation.
     "NaN": ("free .*not finite", part("free", np.float32([0, np.nan]))),
     "infinity": ("free .*not finite", part("free", np.float32([np.inf, 0]))),
     "NaN in a bounded box": ("box .*not finite", part("box", np.float32([0, np.nan]))),
@@ -223,7 +223,7 @@ SHAPES = {
     "None": ("observation", lambda _: None),
 }
 FLAG = "terminated to be true or false, got"
-RESULTS = {  # Of step: what is said, and the values by their place.
+RESULTS = {  # Expected message, and values of `step` by position.
     "reward NaN": ("reward nan is not finite", {1: np.nan}),
     "reward 1e300": ("reward inf is not finite", {1: 1e300}),
     "reward None": ("reward to be a number, got NoneType", {1: None}),
@@ -245,7 +245,7 @@ TUPLES = {
 
 
 def faults() -> list[Fault]:
-    """All of them, in the order of the table."""
+    """All faults, in the order of the table."""
     result = []
     for where in ("make", "reset", "step"):
         result += [Fault(where, name, *pair) for name, pair in ACTS.items()]
@@ -279,17 +279,17 @@ def faults() -> list[Fault]:
 
 
 def in_observation(change: Callable) -> Callable:
-    """The change of an observation as one of what step or reset returns."""
+    """Function that changes the observation in a result of step or reset."""
     return lambda result: (change(result[0]), *result[1:])
 
 
 def replace(values: dict[int, Any]) -> Callable:
-    """Change of some of the values that step returns."""
+    """Function that changes some of the values that step returns."""
     return lambda result: tuple(values.get(i, x) for i, x in enumerate(result))
 
 
 def with_lock(result: tuple) -> tuple:
-    """The result with something in its info that cannot be sent."""
+    """Result with an object in its info that cannot be sent."""
     return (*result[:4], {"lock": threading.Lock()})
 
 
@@ -338,7 +338,7 @@ class Faulty(gymnasium.Env):
 
 
 class Own(gymnasium.vector.VectorEnv):
-    """Vector environment of somebody who stacks what there is and checks nothing."""
+    """Vector environment of a careless user: it stacks all results unchecked."""
 
     def __init__(self, made: list[Callable[[], gymnasium.Env]]):
         self.num_envs = len(made)
@@ -378,7 +378,7 @@ class Own(gymnasium.vector.VectorEnv):
 
 
 def join(values: Any) -> np.ndarray:
-    """Array of values; of objects, if they are of different kinds."""
+    """Array of values, of dtype object if they are of different kinds."""
     with contextlib.suppress(ValueError):
         array = np.array(values)
         if array.dtype.kind != "U":
@@ -456,7 +456,7 @@ def play_compiled(fault: Fault) -> None:
 
 
 def compiles(fault: Fault) -> bool:
-    """Whether functional environments can have a fault, and the trainer survive it."""
+    """Return whether functional environments can have a fault the trainer survives."""
     if fault.where == "reset":
         return fault.name in {**VALUES, **SHAPES} or bool(fault.warns)
     name = fault.name in ACTS or (fault.name in ACTS_APART and fault.says == HANGS)
@@ -465,7 +465,7 @@ def compiles(fault: Fault) -> bool:
 
 def run(backend: str, fault: Fault) -> tuple[str, str | None]:
     """Return the result of a cell, and the mistake in it, if there is one."""
-    importlib.import_module("tensorflow")  # Which takes long, the first time.
+    importlib.import_module("tensorflow")  # The first import takes long.
     os.environ[MARK] = mark = uuid.uuid4().hex
     memory, notes, start = set(os.listdir("/dev/shm")), [], time.monotonic()
     gc.collect()
@@ -486,7 +486,7 @@ def run(backend: str, fault: Fault) -> tuple[str, str | None]:
             os.kill(pid, signal.SIGKILL)
     if left := new_memory(memory):
         problem = f"left shared memory {left}"
-    error = None  # Which knows all that was going on.
+    error = None  # Its traceback holds references.
     gc.collect()
     if (left := psutil.Process().num_fds() - files) > 0:
         problem = f"left {left} open files"
@@ -494,7 +494,7 @@ def run(backend: str, fault: Fault) -> tuple[str, str | None]:
 
 
 def attempt(backend: str, fault: Fault) -> BaseException | None:
-    """The error that a run ends with."""
+    """Return the error that a run ends with, if any."""
     try:
         if backend == "compiled":
             play_compiled(fault)
@@ -548,7 +548,7 @@ def judge(
 
 
 def hides_row(backend: str, fault: Fault) -> bool:
-    """Whether nobody but the environment itself could tell the row."""
+    """Return whether only the environment itself could know the row."""
     if fault.name == "close all descriptors":  # Seen after the step of all rows.
         return True
     if backend == "sync":
@@ -560,7 +560,7 @@ def hides_row(backend: str, fault: Fault) -> bool:
 
 
 def kill_trainer(backend: str, case: str) -> tuple[str, str | None]:
-    """The same as `run`, when a trainer is killed."""
+    """Return the result of a cell, like `run`, in which a trainer is killed."""
     mark = uuid.uuid4().hex
     memory = set(os.listdir("/dev/shm"))
     trainer = subprocess.Popen(
@@ -582,7 +582,7 @@ def kill_trainer(backend: str, case: str) -> tuple[str, str | None]:
 
 
 def new_memory(before: set[str]) -> set[str]:
-    """Shared memory that was not there before, and stays."""
+    """Blocks of shared memory that were not there before, and stay."""
     end = time.monotonic() + 5.0
     while left := set(os.listdir("/dev/shm")) - before:
         if time.monotonic() > end:
@@ -592,7 +592,7 @@ def new_memory(before: set[str]) -> set[str]:
 
 
 def say_and_sleep():
-    """Hang, and tell that."""
+    """Announce that this process hangs, and hang."""
     os.write(1, b"ready\n")
     sleep()
 
@@ -607,7 +607,7 @@ TRAINERS = {
 
 
 def be_trainer(backend: str, case: str) -> None:
-    """Program of a trainer that is killed."""
+    """Run a trainer until it is killed."""
     global TIMEOUT
     TIMEOUT = 1000.0
     fault = TRAINERS[case]
@@ -620,7 +620,7 @@ def be_trainer(backend: str, case: str) -> None:
 
 
 def remaining(mark: str, seconds: float) -> list[int]:
-    """Processes with a mark, besides this one, after so many seconds at most."""
+    """Other processes with a mark that remain after at most this many seconds."""
     end = time.monotonic() + seconds
     while True:
         found = []
@@ -635,7 +635,7 @@ def remaining(mark: str, seconds: float) -> list[int]:
 
 @contextlib.contextmanager
 def _captured(notes: list[str], file: Any) -> Iterator[None]:
-    """Collect warnings of the package, and in a file what all processes print."""
+    """Collect warnings of the package, and the output of all processes in a file."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: notes.append(record.getMessage())
     logger = logging.getLogger("agents")
@@ -654,7 +654,7 @@ def _captured(notes: list[str], file: Any) -> Iterator[None]:
 
 
 def cells(backends: list[str], patterns: list[str]) -> Iterator[tuple]:
-    """Place, name, backend and function of all chosen cells."""
+    """Yield place, name, backend and function of all chosen cells."""
     for fault in faults():
         for backend in backends:
             fits = not fault.apart if backend == "serial" else backend != "compiled"

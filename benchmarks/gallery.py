@@ -2,9 +2,9 @@
 
     python benchmarks/gallery.py --outdir DIR
 
-Compares the final returns of each preset with published ones (`published.json`), and shows
-a card per preset: curve, score, steps, wall time, command. `benchmarks/learning.py` makes
-the data.
+Compares the final returns of each preset with published ones (`published.json`), and
+shows a card per preset: curve, score, steps, wall time, command. The data comes from
+`benchmarks/learning.py`.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def data(name: str, ending: str = "json") -> pathlib.Path:
 
 
 def result(name: str) -> dict[str, Any]:
-    """Return the results of a preset, with `steps` and `returns` of its longest runs."""
+    """Return the results of a preset: `steps` and `returns` are of its longest runs."""
     values = json.loads(data(name).read_text())
     finals = values["finals"].values()
     steps = max(final["step"] for final in finals)
@@ -98,7 +98,7 @@ def compared(name: str, ours: dict, theirs: dict) -> list[str]:
 
 
 def position(returns: np.ndarray, score: float) -> str:
-    """Return whether the interval of returns `[seeds]` is above, around or below a score."""
+    """Return the position of an interval of returns `[seeds]` relative to a score."""
     lower, upper = curves.interval(returns).round(6)
     if lower > score:
         return "above"

@@ -3,10 +3,10 @@
     python benchmarks/golden.py record FILE [--only NAME ...]
     python benchmarks/golden.py compare FILE [--only NAME ...]
 
-Trains every run below for a few thousand steps with the same seed. `record` writes their
-metrics and hashes of the variables in their last checkpoints; `compare` trains again and
-names what differs, run by run; its exit code is 1 if anything does. Variables are told
-apart by their values only, so they may get other names.
+Trains every run below for a few thousand steps with the same seed. `record` writes
+their metrics and hashes of the variables in their last checkpoints. `compare` trains
+again and names the differences of each run; its exit code is 1 if there are any.
+Variables are identified only by their values, so they may get other names.
 
 Results hold for one machine: other processors round differently. So record on the
 commit before the change, with the same installation.
@@ -200,7 +200,7 @@ def digest(value: np.ndarray) -> str:
 
 
 def difference(before: dict, after: dict) -> str:
-    """One line about what differs, `same` if nothing does."""
+    """One line about the differences, `same` if there are none."""
     parts = []
     pairs = zip(before["metrics"], after["metrics"], strict=False)
     rows = [i for i, (a, b) in enumerate(pairs) if a != b]

@@ -2,11 +2,11 @@
 
     python benchmarks/kills.py [KIND ...] [--kills 3] [--seed 0] [--logdir DIR]
 
-Trains a short run of every kind without interruption. Then it trains the same run again,
-sends SIGKILL while it starts, within a phase, or while it writes a checkpoint, at moments
-drawn from the seed, and repeats the command until the run is complete. Both must have the
-same `metrics.jsonl`, byte for byte, and the same values in their last checkpoint, bit for
-bit. Prints a table, and exits with 1 if some kind of run differs.
+Trains a short run of every kind without interruption. Then it trains the same run
+again, sends SIGKILL at moments drawn from the seed, while the run starts, is in a phase
+or writes a checkpoint, and repeats the command until the run is complete. Both must end
+with the same `metrics.jsonl`, byte for byte, and the same values in their last
+checkpoint, bit for bit. Prints a table, and exits with 1 if some kind of run differs.
 """
 
 import argparse
@@ -43,7 +43,7 @@ RAINBOW = (
     *("algorithm.noisy_std=0.5", "algorithm.atoms=21", "algorithm.value_range=[0, 40]"),
     "algorithm.epsilon={type: linear, from: 1.0, to: 0.05, over: 10000}",
 )
-COMPILED = ("train.steps=200000", "train.eval_every=10000")  # Which are faster.
+COMPILED = ("train.steps=200000", "train.eval_every=10000")  # These are faster.
 RECURRENT = "algorithm.network={layers: [16, {type: KIND, units: 16}]}"
 KINDS = {
     "PPO, KL penalty, episodes": ("cartpole", (*EPISODES, "algorithm.epochs=3")),
@@ -99,11 +99,11 @@ KINDS = {
 """Config and changes of every kind of run."""
 MOMENTS = ("start", "phase", "checkpoint")
 POLL = 0.001
-"""Seconds between looks at the files of a run."""
+"""Seconds between checks of the files of a run."""
 
 
 class Durations(NamedTuple):
-    """Seconds of a whole run: until the first report, and of the others."""
+    """Seconds until the first report, per phase, and per written checkpoint."""
 
     start: float
     phase: float
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def attempt(
     kind: str, logdir: pathlib.Path, kills: int, generator: random.Random
 ) -> tuple[list[str], list[str]]:
-    """Moments of the kills of a run, and what differs from the whole one."""
+    """Moments of the kills of a run, and its differences from the whole one."""
     whole, parts = logdir / "whole" / "1-run", logdir / "parts" / "1-run"
     durations = measure(start(kind, whole), whole)
     killed = []
@@ -197,7 +197,7 @@ def wait_for(
     durations: Durations,
     generator: random.Random,
 ) -> bool:
-    """Wait for a moment of a run; false if it has ended before."""
+    """Wait for a moment of a run; return false if the run ended before it."""
     delay = generator.uniform(0, getattr(durations, moment))
     more = generator.randint(1, 2)
     if moment != "start":
@@ -211,7 +211,7 @@ def wait_for(
 
 
 def until(process: subprocess.Popen, condition: Callable[[], bool]) -> None:
-    """Wait until something is the case, or the process has ended."""
+    """Wait until a condition holds or the process has ended."""
     while process.poll() is None and not condition():
         time.sleep(POLL)
 
@@ -223,7 +223,7 @@ def reports(run: pathlib.Path) -> int:
 
 
 def is_writing(run: pathlib.Path) -> bool:
-    """Whether a checkpoint of a run is unfinished."""
+    """Return whether a checkpoint of a run is unfinished."""
     return any((run / "checkpoints").glob(".writing-*"))
 
 

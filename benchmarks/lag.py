@@ -1,10 +1,10 @@
-"""Gain by stepping the batch in two halves, one acting while the other steps.
+"""Gain from stepping the batch in two halves, one acting while the other steps.
 
     python benchmarks/lag.py [--repeats 5]
 
 Environments sleep for a millisecond per step, 16 of them in two workers. The policy
-sleeps as long as the environments of its rows together, or not at all, where halves
-cannot help.
+sleeps as long as the environments of its rows together, or not at all, in which case
+halves cannot help.
 """
 
 import argparse
@@ -23,7 +23,7 @@ AGENTS, WORKERS, SECONDS = 16, 2, 1e-3
 
 
 class Sleeping(gymnasium.Env):
-    """Sleeps at every step."""
+    """Environment that sleeps at every step."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,))
     action_space = gymnasium.spaces.Box(-1, 1, (1,))

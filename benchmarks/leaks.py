@@ -2,11 +2,11 @@
 
     python benchmarks/leaks.py [--only NAME ...]
 
-Repeats what programs do for days: steps of `simulate`, agents and batches of environments
-that are made and thrown away, checkpoints. Prints how much the resident memory grew per
-repetition, by a line through the second half of the measurements, and how many threads,
-processes, open files and blocks of shared memory are left of it all. Every row is measured
-in a process of its own.
+Repeats the work of programs that run for days: steps of `simulate`, agents and batches
+that are made and thrown away, checkpoints. Prints the growth of the resident memory for
+each repetition, by a line through the second half of the measurements, and the numbers
+of threads, processes, open files and blocks of shared memory that are left. Every row
+is measured in a process of its own.
 """
 
 import argparse
@@ -187,7 +187,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.here:
         print(measure(*args.only), flush=True)
-        os._exit(0)  # Without waiting for what is in the middle of its work.
+        os._exit(0)  # Without waiting for unfinished work.
     print("| what | times | growth of each | threads | processes | files | shared |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}

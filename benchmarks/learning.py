@@ -5,11 +5,11 @@
 
 Trains every config with every seed by the `train` command, then measures the final
 policy by `evaluate` (20 deterministic episodes, environments seeded apart from
-training). Seeds are numbers or ranges that include both ends; a number may be followed by
-a colon and the environment steps that suffice. Writes `CONFIG.csv` (evaluations over
+training). Seeds are numbers or ranges that include both ends; a number may be followed
+by a colon and the environment steps that suffice. Writes `CONFIG.csv` (evaluations over
 steps), `CONFIG.json` (final returns of all seeds, their interquartile mean with its 95%
-bootstrap interval, command, versions, commit, date) and `CONFIG.png`. Interrupted, it goes
-on where it stopped.
+bootstrap interval, command, versions, commit, date) and `CONFIG.png`. The same command
+continues after an interruption.
 """
 
 import argparse

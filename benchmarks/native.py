@@ -1,10 +1,10 @@
-"""Backend mujoco beside bare environments, workers and EnvPool.
+"""Backend mujoco against bare environments, workers and EnvPool.
 
     python benchmarks/native.py [--repeats 5] [--seconds 2] [--ids Ant-v5 ...]
 
-`limit` steps one bare environment on each processor and nothing else. Random actions,
-rows reset as they end, no policy; workers step in two halves. Contestants take turns, and
-ratios are medians of those within a turn, so that they hold on a noisy machine.
+`limit` steps one bare environment on each processor and nothing else. Actions are
+random, finished rows are reset, and there is no policy; workers step in two halves.
+Contestants take turns; ratios are medians over turns, to hold on a noisy machine.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def makers(name: str) -> dict:
 
 
 def pooled(name: str) -> str:
-    """The task of EnvPool that is most alike."""
+    """Name of the most similar task of EnvPool."""
     import envpool
 
     return name if name in envpool.list_all_envs() else ENVPOOL[name]

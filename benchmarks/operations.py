@@ -2,9 +2,9 @@
 
     python benchmarks/operations.py [--config NAME ...] [--set KEY=VALUE ...] [--lines]
 
-Counts the operations of the loop body while training, besides constants, for each part of
-a step. Branches count as one operation, since they rarely run. With `--lines`, lists them
-line by line. What the parts take: `agents benchmark train --config NAME`.
+Counts the operations of the loop body while training, except constants, for each part
+of a step. Branches count as one operation, since they rarely run. With `--lines`, lists
+them line by line. Times of the parts: `agents benchmark train --config NAME`.
 """
 
 import argparse

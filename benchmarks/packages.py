@@ -2,10 +2,10 @@
 
     python benchmarks/packages.py [--venvs DIR] [--ids ID ...]
 
-Makes a virtual environment with this package, and above it one for each environment, with
-the packages that it needs; in a temporary directory, or in DIR, where they stay. Then
-trains an agent by `agents train`, in a process of its own. The config is the id, the type
-of an algorithm, and at most one option; what is said without the option is told, too.
+Makes a virtual environment with this package, and on top of it one for each environment
+with the packages that it needs; in a temporary directory, or in DIR, where they stay.
+Then trains an agent by `agents train` in a process of its own. The config has the id,
+the type of an algorithm, and at most one option; errors without it are reported, too.
 Writes `docs/results/environments_of_others.json` after each of them, and the page
 `docs/environments_of_others.md` from it; chosen ids replace only their rows.
 """
@@ -39,8 +39,8 @@ class Case:
     """An environment, the packages that it needs, and an option if it needs one.
 
     Attributes:
-      option: Added only if training fails without it.
-      backend: Of the config.
+      option: Option that is added only if training fails without it.
+      backend: Backend in the config.
     """
 
     id: str
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def outcome(case: Case, base: "Venv") -> dict:
-    """Install and train; return versions, what is said without the option, and with."""
+    """Install and train; return versions, errors, and the option if it is necessary."""
     place, found = base, {"packages": {}, "option": "", "said": "", "works": False}
     if case.packages:
         name = re.sub(r"\W+", "-", case.id)

@@ -3,7 +3,7 @@
     agents train --config cheetah_clip --seed 100 --logdir logdir --timestamp picture
     python benchmarks/picture.py logdir/picture-cheetah_clip --outfile docs/_static/cheetah.webp
 
-While the robot moves, the curve is drawn, so that both are understood in one glance.
+While the robot moves, the curve is drawn, so that both are understood at a glance.
 """
 
 import argparse

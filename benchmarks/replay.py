@@ -1,4 +1,4 @@
-"""DQN and SAC beside Stable-Baselines3 and SBX, and the sum tree of priorities.
+"""DQN and SAC against Stable-Baselines3 and SBX, and the sum tree of priorities.
 
     python benchmarks/replay.py --peers PYTHON [--repeats 3] [--only dqn|sac|tree]
 
@@ -132,7 +132,7 @@ def tree(size: int = 1_000_000, rows: int = 512, count: int = 200) -> dict[str, 
     selector.build(size)
     selector.change(tf.range(rows, size), tf.zeros([0], tf.int32))
     generator = tf.random.Generator.from_seed(0)
-    head = tf.Variable(0)  # Where the oldest are overwritten, as in a full memory.
+    head = tf.Variable(0)  # The oldest are overwritten here, as in a full memory.
 
     def change():
         places = (head + tf.range(2 * rows)) % size

@@ -1,4 +1,4 @@
-"""IMPALA and PPO beside RLlib, on CartPole and Pong.
+"""IMPALA and PPO against RLlib, on CartPole and Pong.
 
     python benchmarks/rllib.py --peers PYTHON [--repeats 3] [--seconds 30]
         [--only impala-cartpole ...]
@@ -6,7 +6,7 @@
 PYTHON is the interpreter of a virtual environment with `peers/rllib.txt`, the same Ray.
 Contestants take turns, each in a process of its own: ours in one graph, and with two
 workers on Ray; RLlib with two runners and equal networks, unrolls, batches, epochs and
-numbers of environments; RLlib as it comes. Rates are environment steps per second that
+numbers of environments; RLlib by default. Rates are environment steps per second that
 were sampled and trained, without the time until the first results.
 """
 
@@ -96,7 +96,7 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, float]:
 
 
 def config(name: str) -> Any:
-    """Ours, of as much work as RLlib's."""
+    """Config of ours with as much work as RLlib's."""
     sys.path.insert(0, str(ROOT))
     from agents.experiments import named
     from agents.scripts import commands

@@ -4,10 +4,10 @@
 
 Measured: frames per second (four per environment step) of Ray workers with 8
 environments each, with the batches and the replay ratio of the paper, and without
-learning; and of as many processes without Ray, which is what the processors allow. Then
-what one worker, one shard of the replay memory, and the learner can do alone, and what
-they send each other. From these follows which of them is the bottleneck of how many
-workers, if every process had a processor of its own.
+learning; and of as many processes without Ray, which is the limit of the processors.
+Then the rates of one worker, one shard of the replay memory, and the learner alone, and
+the data that they send each other. These show which of them is the bottleneck for a
+number of workers, if every process had a processor of its own.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def start(part: str, copies: int, seconds: float, count: int = 1) -> list[Any]:
 
 
 def ratios(result: dict[str, float], workers: list[int]) -> dict[str, float]:
-    """Scaling from the smallest number of workers, as a share of what is possible."""
+    """Scaling from the smallest number of workers, relative to plain processes."""
     first = workers[0]
     return {
         f"efficiency of {count} {name}": round(
@@ -122,7 +122,7 @@ def config(workers: int, learning: bool) -> Any:
 
 
 def alone(seconds: float) -> float:
-    """Frames per second of a worker in this process, without anyone to send to."""
+    """Frames per second of a worker in this process, which sends to no other."""
     from agents.environments import make
 
     settings = config(1, False)
@@ -224,7 +224,7 @@ def pieces() -> dict[str, float]:
 
 
 def table(piece: dict[str, float], gigabits: float = GIGABITS) -> str:
-    """How busy every part is with N workers, where 1 is all that it can do."""
+    """Table of the load of every part with N workers, where 1 is its capacity."""
     network = gigabits * 1e9 / 8
     lines = [
         "| workers | frames/s wanted | learner | replay, 1 shard | shards needed | "

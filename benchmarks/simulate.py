@@ -1,10 +1,10 @@
-"""Simulation without training, beside its limit and a loop over AsyncVectorEnv.
+"""Simulation without training, against its limit and a loop over AsyncVectorEnv.
 
     python benchmarks/simulate.py [--env HalfCheetah-v5] [--num_agents 64] [--repeats 5]
 
 All contestants take turns in one process, so that ratios hold on a noisy machine:
 
-- limit: two processes (one per core) that step one bare environment each;
+- limit: one process per core, each of which steps one bare environment;
 - workers: the `workers` backend alone, random actions;
 - simulate: the `simulate` op with the policy of the paper (200-100), no training, in
   two halves (the default for that many agents); whole: the same without halves;
@@ -92,7 +92,7 @@ class Limit:
         return speed.bare(self._constructor, seconds)[1]
 
     def close(self) -> None:
-        """Every run ends its processes itself."""
+        """Do nothing, because every run ends its own processes."""
 
 
 class Workers:

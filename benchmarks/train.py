@@ -1,4 +1,4 @@
-"""Training beside Stable-Baselines3.
+"""Training against Stable-Baselines3.
 
     python benchmarks/train.py --peers PYTHON [--algorithm ppo|trpo]
         [--env HalfCheetah-v5] [--repeats 3]
@@ -9,10 +9,10 @@ and construction of environments are not timed; tracing, compilation, acting and
 learning are.
 
 - equal: 16 environments x 128 steps, 64-64 networks; PPO with minibatches of 512 and 10
-  epochs; TRPO with 10 epochs of minibatches of 64 (sb3: 10 of 128) for the values, and a
-  fifth of the batch for the Fisher information (sb3: all of it);
+  epochs; TRPO with 10 epochs of minibatches of 64 (sb3: 10 of 128) for the values, and
+  a fifth of the batch for the Fisher information (sb3: all of it);
 - paper: PPO on whole episodes, 25 full-batch epochs, 200-100 networks;
-- sb3 default: Stable-Baselines3 as it comes, on one and on two threads;
+- sb3 default: Stable-Baselines3 with its defaults, on one and on two threads;
 - sb3 equal: its best vectorization (in process) with the equal settings.
 """
 

@@ -1,11 +1,11 @@
-"""Seconds of one update, beside what its matrix products alone would take.
+"""Seconds of one update, compared with those of its matrix products alone.
 
     python benchmarks/update.py [--repeats 5] [--set KEY=VALUE ...] [--config NAME ...]
 
-Environments that do nothing fill the memory once; then the algorithm learns from it again
-and again. The products are those of all dense layers for the same number of steps: one
-forward and two backward, each at the size of the minibatch or block that the update uses,
-compiled by XLA. Their share of the update is the bound of what other code could gain.
+Environments that do nothing fill the memory once; then the algorithm learns from it
+repeatedly. The products are those of all dense layers for the same number of steps: one
+forward and two backward, each at the size of the minibatch or block of the update, and
+compiled by XLA. Their share of the update bounds the gain from faster code.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def prepare(name: str, overrides: list[str]):
         ]
 
         def body(index, total):
-            scale = 1.0 + total * 1e-30  # Or XLA computes the products once.
+            scale = 1.0 + total * 1e-30  # Else XLA computes the products once.
             for x, kernel, error in zip(inputs, kernels, errors, strict=True):
                 total += tf.reduce_sum(tf.matmul(x * scale, kernel)[:1, :1])
                 total += tf.reduce_sum(

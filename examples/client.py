@@ -1,6 +1,6 @@
-"""Environment with actions from an agent in another process: python examples/client.py
+"""Environment steered by an agent in another process: python examples/client.py
 
-It only needs Gymnasium, and `examples/server.py` running.
+It needs only Gymnasium and a running `examples/server.py`.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import gymnasium
 
 
 def ask(connection, agent, observation, **followed):
-    """Send an observation and the outcome of the last action; return the next one."""
+    """Send an observation and the last action's outcome; return the next action."""
     said = {"agent": agent, "observation": observation.tolist(), **followed}
     connection.request("POST", "/", json.dumps(said))
     response = connection.getresponse()

@@ -1,7 +1,7 @@
-"""PPO with policy updates without derivatives: python examples/ppo_evolutionary.py
+"""PPO with derivative-free policy updates: python examples/ppo_evolutionary.py
 
-Nested blocks declare the optimizer, as in a config file: 20 steps per batch, each along
-a gradient estimated from 32 pairs of random perturbations.
+Nested blocks declare the optimizer, as in a config file. It makes 20 steps per batch,
+each along a gradient estimated from 32 pairs of random perturbations.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """PPO with natural gradients instead of Adam: python examples/ppo_natural_gradient.py
 
-Python objects form the optimizer: 5 steps per batch, each as long as a KL divergence of
-0.002 nats allows.
+Python objects form the optimizer. It makes 5 steps per batch, each as long as a KL
+divergence of 0.002 nats allows.
 """
 
 import numpy as np

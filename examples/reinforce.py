@@ -1,7 +1,7 @@
 """REINFORCE on CartPole, from scratch: python examples/reinforce.py
 
 Williams (1992), "Simple Statistical Gradient-Following Algorithms for Connectionist
-Reinforcement Learning", with the mean return of all steps as baseline.
+Reinforcement Learning", with the mean return of all steps as the baseline.
 """
 
 import dataclasses

@@ -1,10 +1,11 @@
 """Agent that serves actions to other processes: python examples/server.py
 
-Clients own the environments, need no TensorFlow, and report the outcomes, from which the
-agent learns: start `examples/client.py` for each of its rows. Ctrl-C saves the agent, and
-the next start continues with it, which also frees the rows of clients that died within
-episodes. The server listens on this machine only, since it trusts everyone there except
-pages in browsers. A wrong request gets a one-line answer, and changes nothing.
+Clients own the environments and need no TensorFlow. They report the outcomes of
+actions, and the agent learns from them. Start `examples/client.py` for each row of the
+agent. Ctrl-C saves the agent. The next start continues with it, and frees the rows of
+clients that died within episodes. The server listens on this machine only, because it
+trusts everyone there except pages in browsers. A wrong request gets a one-line answer
+and changes nothing.
 """
 
 import argparse
@@ -26,11 +27,11 @@ ACTIONS = gymnasium.spaces.Discrete(2)
 FIRST = {"agent": (int,), "observation": (list,)}
 NEXT = {**FIRST, "reward": (int, float), "terminated": (bool,), "truncated": (bool,)}
 MAX_BYTES = 1 << 20  # Of a request.
-SPARE_THREADS = 16  # For superfluous clients, which get an error as answer.
+SPARE_THREADS = 16  # For excess clients, which get an error as the answer.
 
 
 class Refused(ValueError):
-    """Request that is not read, with the status of its answer."""
+    """Request that is refused, with the status of the answer."""
 
     def __init__(self, status, reason):
         super().__init__(reason)
@@ -63,7 +64,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.threads = threading.Semaphore(agent.num_agents + SPARE_THREADS)
 
     def verify_request(self, *_):
-        """Whether a thread is free for a connection, which is closed otherwise."""
+        """Whether a connection gets a thread; otherwise, it is closed."""
         return self.threads.acquire(blocking=False)
 
     def process_request_thread(self, *args):
@@ -85,9 +86,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # A client keeps its connection, and has a thread.
+    protocol_version = "HTTP/1.1"  # Each client keeps its connection and thread.
     disable_nagle_algorithm = True
-    timeout = 600  # Seconds that a client may be silent.
+    timeout = 600  # Seconds for which a client may be silent.
 
     def do_POST(self):
         try:
@@ -137,7 +138,7 @@ def main():
         signal.signal(name, lambda *_: threading.Thread(target=server.shutdown).start())
     print(f"Serving on 127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()
-    server.lock.acquire()  # Forever, so that nobody acts any more.
+    server.lock.acquire()  # Never released, so that nobody acts any more.
     agent.reset()
     agent.save(args.directory)
     print(f"Saved to {args.directory} after {server.episodes} episodes")

@@ -1,9 +1,9 @@
-"""Robot of your own, from text: swing a pole up and balance it on a cart.
+"""Your own robot, from text: swing a pole up and balance it on a cart.
 
     agents train --config examples/swing_up.yaml
 
-The cart pushes itself along a rail of two meters, the pole begins hanging down. MuJoCo
-steps all rows in native threads, and each function below computes all of them at once.
+The cart pushes itself along a rail of two meters, and the pole starts hanging down.
+MuJoCo steps all rows in native threads. Each function below handles all rows at once.
 """
 
 import numpy as np

@@ -2,15 +2,15 @@
 
     agents train --config examples/varied_cheetah.yaml
 
-Masses change by up to a half and friction by up to three quarters, so that what is
-learned does not depend on their exact values. They follow from the seeds of the rows.
+Masses change by up to half, and friction by up to three quarters, so the learned policy
+does not depend on their exact values. The seeds of the rows determine the values.
 """
 
 from agents.environments.mujoco import walkers
 
 
 class VariedCheetah(walkers.HalfCheetah):
-    """HalfCheetah-v5 whose masses and friction are drawn for every episode."""
+    """HalfCheetah-v5 with masses and friction drawn for every episode."""
 
     varied = ("body_mass", "body_inertia", "geom_friction")
 

@@ -31,15 +31,15 @@ class Config:
     discount: bounds.Fraction = 0.99
     """Weight of a reward that comes one step later."""
     normalize_observations: bool = True
-    """Shift and scale observations to mean 0 and deviation 1 of the run so far."""
+    """Shift and scale observations to mean 0 and deviation 1 over the run so far."""
     normalize_rewards: str = "return"
     """Divide rewards by the root mean square of the `reward` or of the discounted
-    `return` and clip; only `clip`; or `none`. Reported returns are always raw."""
+    `return`, then clip; only `clip`; or do `none` of this. Reported returns are raw."""
     reward_clip: bounds.PositiveFloat = 10.0
-    """Bound of absolute rewards in training, after they are divided."""
+    """Bound on absolute rewards in training, after they are divided."""
     # Objective.
     entropy_coef: schedules.Scalar = 0.0
-    """Weight of the entropy of the policy, which keeps it from becoming certain."""
+    """Weight of the policy's entropy, which keeps actions from becoming too certain."""
     value_coef: bounds.NotNegative = 0.5
     """Weight of the value loss in the sum of both losses."""
     # Optimization.
@@ -50,11 +50,11 @@ class Config:
     `agents.optimizers`."""
     max_failures: bounds.Whole = 0
     """Number of consecutive updates that may fail because a value is not finite. Failed
-    updates are undone and counted; one more stops the run."""
+    updates are undone and counted; one more failure stops the run."""
     jit: bool | None = None
     """Compile the update by XLA; none does so for unrolls without convolutions, which
-    XLA computes slowly on CPUs. Compiled whole episodes include their padding, so it
-    pays if all have the same length. Compiled environments do so in any case."""
+    XLA computes slowly on CPUs. Compiled whole episodes include their padding, so this
+    pays off if all have the same length. Compiled environments always compile it."""
     network: NetworkConfig = NetworkConfig()
     """Layers of policy and values: a preset, a list, or a mapping."""
 
@@ -65,7 +65,7 @@ class Config:
         bounds.require_effect(self)
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = {}
         if self.whole_episodes:
             unused["unroll_length"] = "with whole episodes"
@@ -111,7 +111,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
     """Actor-critic that acts, remembers transitions and learns when the memory is full.
 
     Everything happens inside the graph of `simulate`. Subclasses define the memory, the
-    facts to remember about the time after a step, and the update.
+    facts to store about the state after a step, and the update.
     """
 
     stochastic = True
@@ -200,7 +200,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         terminated: tf.Tensor,
         truncated: tf.Tensor,
     ) -> dict[str, Any]:
-        """Return the facts to remember about the time after a step, `[K, ...]`."""
+        """Return the facts to store about the state after a step, `[K, ...]`."""
         raise NotImplementedError
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
@@ -331,7 +331,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         self.optimizer.schedule(self.time)
         seed = self.generator.uniform_full_int([2], tf.int32)
         metrics = self._update(data, mask, seed, self.now.entropy_coef)
-        if "failed_updates" in metrics:  # The others are of updates that were undone.
+        if "failed_updates" in metrics:  # The others are of undone updates.
             failed = metrics.pop("failed_updates")
             self.report({"failed_updates": failed})
             self.report(metrics, 1.0 - failed)
@@ -341,7 +341,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         self.updates.assign_add(1)
 
     def normalized(self, reward: tf.Tensor) -> tf.Tensor:
-        """Scale rewards as the config says."""
+        """Scale rewards as configured."""
         if self.config.normalize_rewards == "none":
             return reward
         return self.rewards(reward)

@@ -41,9 +41,9 @@ class Config(dqn.Config):
     epsilon_alpha: bounds.NotNegativeFloat = 7.0
     """Steepness of this ladder; zero gives all agents the same probability."""
     ladder_size: bounds.Size | None = None
-    """Number N of all agents, if the present ones are only a part of them."""
+    """Number N of all agents, if this instance has only some of them."""
     ladder_offset: bounds.Whole = 0
-    """Number i of the first of the present agents."""
+    """Number i of the first agent of this instance."""
     # Returns.
     n_step: bounds.Size = 3
     # Priorities.
@@ -62,7 +62,7 @@ class Config(dqn.Config):
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = super().without_effect()
         if self.epsilon in (0.0, 1.0):
             unused["epsilon_alpha"] = f"with epsilon {self.epsilon:g}"
@@ -80,7 +80,7 @@ class Config(dqn.Config):
 
 
 class Apex(dqn.DQN):
-    """DQN with an epsilon per agent and with initial priorities by error.
+    """DQN with one epsilon per agent and with initial priorities based on errors.
 
     New transitions get the priority of their error at once instead of the largest one.
     The metric `greedy_score` is the mean return of the agents in the last quarter of
@@ -138,7 +138,7 @@ class Apex(dqn.DQN):
         )
 
     def end_episodes(self, agent_indices: tf.Tensor) -> None:
-        """Report the raw returns of the least exploring agents."""
+        """Report the raw returns of the agents that explore least."""
         super().end_episodes(agent_indices)
         greedy = tf.cast(agent_indices >= self._greedy, tf.float32)
         count = tf.reduce_sum(greedy)
@@ -151,7 +151,7 @@ class Apex(dqn.DQN):
         if not self.config.prioritized:
             return
         index = tf.boolean_mask(index, index >= 0)
-        # TensorFlow 2.21 fails at convolutions of empty batches on CPUs.
+        # TensorFlow 2.21 fails on convolutions of empty batches on CPUs.
         conditional.when(tf.size(index) > 0, self._prioritize, index)
 
     def _prioritize(self, index: tf.Tensor) -> None:

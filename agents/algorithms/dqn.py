@@ -37,7 +37,7 @@ class Config(off_policy.Config):
     epsilon: bounds.Fraction = schedules.Schedule("linear", 1.0, 0.05, 10_000)
     """Probability of a random action."""
     double: bool = True
-    """Choose the next action by the online network; van Hasselt et al. (2016)."""
+    """Choose the next action with the online network; van Hasselt et al. (2016)."""
     dueling: bool = False
     """Add up state values and action advantages; Wang et al. (2016)."""
     noisy_std: bounds.NotNegativeFloat = 0.0
@@ -65,7 +65,7 @@ class Config(off_policy.Config):
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = super().without_effect()
         if self.noisy_std:
             unused["epsilon"] = "with noisy_std, by which agents explore"

@@ -1,4 +1,4 @@
-"""Base of algorithms with a replay memory: acting, remembering, when to train."""
+"""Base of algorithms with a replay memory: acting, remembering, timing of updates."""
 
 import dataclasses
 import itertools
@@ -37,9 +37,9 @@ class Config:
     n_step: bounds.Size = 1
     """Rewards to sum up before the bootstrapped value."""
     reward_clip: bounds.PositiveFloat | None = None
-    """Bound of absolute rewards in training; reported returns are raw."""
+    """Bound on absolute rewards in training; reported returns are raw."""
     normalize_observations: bool = False
-    """Shift and scale observations to mean 0 and deviation 1 of the run so far."""
+    """Shift and scale observations to mean 0 and deviation 1 over the run so far."""
     # Priorities.
     prioritized: bool = False
     """Sample by temporal difference error; Schaul et al. (2016)."""
@@ -78,7 +78,7 @@ class Config:
         bounds.require_effect(self)
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         network = self.network.without_policy()
         unused = {f"network.{name}": reason for name, reason in network.items()}
         if not self.prioritized:
@@ -87,11 +87,11 @@ class Config:
         return unused | optimizers.unused_rate(self, self.OPTIMIZERS)
 
     def without_memory(self, num_agents: int) -> "Config":
-        """Return a config with the least legal capacity, for acting only."""
+        """Return a config with the smallest allowed capacity, for acting only."""
         return self._holding(num_agents * self.n_step)
 
     def _holding(self, capacity: int, **changes: Any) -> "Config":
-        """Return a config with this capacity, or the least legal one if larger."""
+        """Return a config with this capacity, or the smallest allowed one if larger."""
         capacity = max(capacity, self.batch_size)
         return dataclasses.replace(self, capacity=capacity, **changes)
 
@@ -132,7 +132,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
     optimizers: list[optimizers.Optimizer]
     """Optimizers whose learning rates follow schedules."""
     create_memory: Callable[..., memories.Replay] = memories.Replay
-    """Creates the memory; subclasses have others."""
+    """Function that creates the memory; subclasses may replace it."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class Config(actor_critic.Config):
 
     # Data.
     memory: str = "episodes"
-    """Data of updates: whole `episodes`, or `unrolls` of a fixed number of steps."""
+    """Data for updates: whole `episodes`, or `unrolls` of a fixed number of steps."""
     update_every: bounds.Size = 25
     """Episodes per update, when training on whole episodes."""
     chunk_length: bounds.Size = 16
@@ -53,7 +53,7 @@ class Config(actor_critic.Config):
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = super().without_effect()
         if not self.whole_episodes:
             unused["update_every"] = f"with memory {self.memory}"
@@ -189,7 +189,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         return items
 
     def policies(self, items: dict[str, Any]) -> tuple[Any, Any]:
-        """Return distributions `[M, L]` of the acting policy and of the present one."""
+        """Return distributions `[M, L]` of the acting policy and of the current one."""
         head = self.network.head
         if "present" in items:
             parameters, _ = items["present"]
@@ -198,7 +198,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         return head.distribution(items["parameters"]), head.distribution(parameters)
 
     def values(self, items: dict[str, Any]) -> tf.Tensor:
-        """Return the present values `[M, L]`."""
+        """Return the current values `[M, L]`."""
         if "present" in items:
             return items["present"][1]
         return self.network.value(*_inputs(items))
@@ -222,10 +222,10 @@ class PolicyGradient(actor_critic.ActorCritic):
         return loss, {"value_loss": loss}
 
     def kl(self, items: dict[str, Any], local: bool = False) -> tf.Tensor:
-        """Compute the mean KL divergence from an older policy to the present one.
+        """Compute the mean KL divergence from an older policy to the current one.
 
         The older policy is the one before the update if an optimizer limits the
-        divergence, else the acting one. If `local`, it is the present policy held
+        divergence, else the acting one. If `local`, it is the current policy held
         constant: the divergence is zero, with the Fisher information as its Hessian.
         """
         head = self.network.head

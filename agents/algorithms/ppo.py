@@ -30,7 +30,7 @@ class Config(policy_gradient.Config):
     kl_target: bounds.Positive = 0.01
     """Target of the KL divergence per update, in nats; the penalty adapts to it."""
     kl_cutoff_factor: bounds.NotNegative = 2.0
-    """Multiple of `kl_target` above which the divergence costs `kl_cutoff_coef`, too."""
+    """Multiple of `kl_target` above which `kl_cutoff_coef` applies, too."""
     kl_cutoff_coef: bounds.NotNegative = 1000.0
     """Weight of the squared KL divergence beyond `kl_cutoff_factor` targets."""
     kl_penalty: bounds.NotNegativeFloat = 1.0
@@ -41,7 +41,7 @@ class Config(policy_gradient.Config):
     """Largest change of values per update, in units of normalized returns."""
     # Optimization by Adam, unless other optimizers are given.
     epochs: bounds.Count = 25
-    """Times that an update uses every step of its data."""
+    """Number of times that an update uses every step of its data."""
     minibatch_size: bounds.Size | None = None
     """Steps per gradient step; none for the whole batch."""
     block_size: bounds.Size = 1000
@@ -54,14 +54,14 @@ class Config(policy_gradient.Config):
     adam_epsilon: bounds.NotNegativeFloat = 1e-7
     """Constant in the denominator of Adam."""
     clip_norm: bounds.NotNegative | None = None
-    """Largest global norm of the gradients of policy and of value, each."""
+    """Largest global norm of the gradients, separately for policy and values."""
 
     def __post_init__(self) -> None:
         bounds.require_known(self, "objective", ("kl", "clip"))
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = super().without_effect()
         names = ("kl_target", "kl_cutoff_factor", "kl_cutoff_coef", "kl_penalty")
         names = names if self.objective == "clip" else ("clip",)
@@ -189,7 +189,7 @@ class PPO(policy_gradient.PolicyGradient):
         return {**metrics, "kl_penalty": tf.convert_to_tensor(self.kl_penalty)}
 
     def _adapt(self, kl: tf.Tensor, failed: tf.Tensor | float) -> None:
-        """Move the weight of the KL divergence towards its target."""
+        """Adapt the weight so that the KL divergence approaches its target."""
         target = self.now.kl_target
         factor = tf.where(kl > 1.3 * target, 1.5, 1.0)
         factor = tf.where(kl < 0.7 * target, 1.0 / 1.5, factor)

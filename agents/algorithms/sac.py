@@ -35,7 +35,7 @@ class Config(off_policy.Config):
     """Target entropy in nats; none for minus the number of action dimensions, or 0.5
     log n for n discrete actions."""
     initial_temperature: bounds.PositiveFloat = 1.0
-    """Weight of the entropy at first; later it is learned."""
+    """Initial weight of the entropy, which is then learned."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
     """Optimizer of the policy."""
     critic_optimizer: dict = dataclasses.field(default_factory=_descent)
@@ -46,7 +46,7 @@ class Config(off_policy.Config):
     threads: str = "beside"
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = super().without_effect()
         name, rate = "temperature_optimizer", self.learning_rate
         temperature = optimizers.rated(self, name, rate)

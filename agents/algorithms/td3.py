@@ -37,13 +37,13 @@ class Config(off_policy.Config):
     """Exploration noise: `gaussian`; `ornstein_uhlenbeck`, correlated in time; or
     `parameters`, which perturbs the policy's weights for a whole episode."""
     noise_std: bounds.NotNegative = 0.1
-    """Standard deviation of actions from the policy's, in units of half their range."""
+    """Standard deviation of actions around the policy's, in units of half the range."""
     twin: bool = True
     """Use the smaller value of two critics for targets, not that of the first one."""
     target_noise: bounds.NotNegative = 0.2
     """Standard deviation of the noise on next actions in targets."""
     target_noise_clip: bounds.NotNegative = 0.5
-    """Bound of the absolute noise on next actions."""
+    """Bound on the absolute noise on next actions."""
     policy_delay: bounds.Count = 2
     """Updates of the critics per update of the policy."""
     optimizer: dict = dataclasses.field(default_factory=_descent)
@@ -58,7 +58,7 @@ class Config(off_policy.Config):
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = super().without_effect()
         if self.noise_std == 0 and self.noise != "parameters":
             unused["noise"] = "with noise_std 0"

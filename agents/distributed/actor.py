@@ -19,7 +19,7 @@ class RunConfig(Protocol):
     """Config of a run, as far as actors and shards use it; a frozen dataclass.
 
     Attributes:
-      environment: Which environment, how many, where and with what.
+      environment: Kind, number, backend and arguments of the environments.
       algorithm: Dataclass of the algorithm.
       seed: Seed of the run.
     """
@@ -82,7 +82,7 @@ class Actor:
           description: Description of its environment.
           first: First of these rows among all.
           rows: Number of these rows.
-          steps: Most transitions per row and call.
+          steps: Largest number of transitions per row and call.
         """
         num_agents = config.environment.num_agents
         if hasattr(config.algorithm, "for_rows"):
@@ -123,7 +123,7 @@ class Actor:
 
         Args:
           steps: Steps of every row.
-          quota: Most sequences, unrolls or episodes, to return; none for transitions.
+          quota: Largest number of sequences to return; none for transitions.
           version: Version of the weights.
           weights: Values of the algorithm's `acting` variables.
           random: State of the random numbers to use; none for the actor's own.
@@ -156,7 +156,7 @@ class Actor:
 
     @ray.method(concurrency_group="watch")
     def waiting(self) -> float:
-        """Return the seconds that the environments are busy; for other threads."""
+        """Return how long the environments are busy, in seconds; for other threads."""
         called = self._env.called
         return 0.0 if called is None else time.monotonic() - called
 
@@ -189,7 +189,7 @@ def _assign(variables: list[tf.Variable]) -> Callable[[list[tf.Tensor]], None]:
 def environments(environment: Any, rows: int) -> Any:
     """Create a batch of environments in the graph, by default in this process.
 
-    Other processes of the machine are other actors, so `auto` chooses `serial` in place
+    Other processes on the machine are other actors, so `auto` chooses `serial` in place
     of `workers`, and one thread for `mujoco`.
     """
     changes = {"num_agents": rows}

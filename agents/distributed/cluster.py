@@ -124,7 +124,7 @@ def free_cpus(wanted: int = 0) -> int:
 
 
 class Pulse:
-    """Check of the Ray processes that this process depends on.
+    """Checker of the Ray processes that this process depends on.
 
     These are the raylet of this machine and, if it runs here, the GCS. A GCS elsewhere
     may come back; Ray waits a minute for it.
@@ -159,7 +159,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Report the reason, should Ray end this process during the context."""
+        """Report the reason if Ray ends this process during the context."""
         process = subprocess.Popen(
             [sys.executable, "-IS", guard.__file__, self._logs, str(os.getpid())],
             stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ from agents.tools import checkpoint, loop
 
 
 def topology(algorithm: Any) -> type[phases.Phase]:
-    """Return how to divide acting and training, depending on the memory.
+    """Return the class of phases that divides acting and training for the memory.
 
     Raises:
       DistributedError: if the algorithm cannot be divided.
@@ -110,7 +110,7 @@ class RayLoop(loop.Loop):
         self._stack.close()
 
     def save(self, checkpoints: checkpoint.Checkpoints) -> None:
-        """Write a checkpoint; first those of shards, of which one more is kept."""
+        """Write a checkpoint, after those of the shards, of which one more is kept."""
         if self._shards:
             keep = checkpoints.keep + 1
             self._shards.save(checkpoints.directory, keep, self.step)

@@ -1,8 +1,8 @@
 """Guard process that reports why Ray has ended another process.
 
 When Ray's raylet is gone, its library ends the process that uses it, at any point and
-without exception or output. So this program waits for that end, and finds the reason in
-Ray's logs.
+without an exception or output. So this program waits for that end, and then finds the
+reason in Ray's logs.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ REASONS = {
     "raylet": "connection to the plasma store is failed. Terminate the process",
     "gcs_server": "Failed to connect to GCS",
 }
-"""Log lines of processes that Ray has ended, by the process that had died."""
+"""Log lines of processes that Ray has ended, by the Ray process that died first."""
 
 FAREWELL = b"bye"
 """Message of a process that ends by itself."""

@@ -12,7 +12,7 @@ from agents.tools import loop
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Coordination of workers and learner, where it is a choice."""
+    """Options for the coordination of workers and learner."""
 
     in_flight: int = 2
     """Chunks requested from a worker at a time; with one it waits for the learner, and
@@ -20,10 +20,10 @@ class Options:
     max_lag: int = 10
     """Updates after which an unroll is too old for learning."""
     steps: int = 8
-    """Transitions per row in a chunk for a replay memory, by equal weights. Larger
+    """Transitions per row in a chunk for a replay memory, by the same weights. Larger
     chunks cost less, but CartPole with 32 steps of 4 rows learned worse than with 8."""
     shards: int = 0
-    """Processes that store the replay memory; with none, the learner's process does."""
+    """Processes that store the replay memory; if zero, the learner's process does."""
     prefetch: int = 2
     """Batches of each shard, on average, to draw before they are needed."""
 
@@ -68,7 +68,7 @@ class Phase(loop.Progress):
         }
 
     def lend(self, index: int) -> np.ndarray | None:
-        """Return the learner's random numbers if only this worker acts meanwhile."""
+        """Return the learner's random numbers if no other worker is acting."""
         alone = len(self._workers.sizes) == 1 and self._options.in_flight == 1
         return self._learner.agent.generator.state.numpy() if alone else None
 
@@ -151,7 +151,7 @@ class Synchronous(Phase):
 class Streaming(Phase):
     """Phase with batches of the unrolls that arrive first.
 
-    A worker gets its next request when one of its unrolls was learned from, so it waits
+    A worker gets its next request once one of its unrolls has been used, so it waits
     for the learner, and the learner never waits for a particular worker. Unrolls that
     are too old are dropped.
     """
@@ -165,7 +165,7 @@ class Streaming(Phase):
         self._dropped = 0
 
     def run(self, limit: int) -> dict[str, np.ndarray]:
-        """Update once on as many rows as there are."""
+        """Update once on as many unrolls as there are rows."""
         self._ask()
         size = sum(self._workers.sizes)
         while (rows := sum(len(x.lengths) for _, x in self._waiting)) < size:
@@ -268,7 +268,7 @@ def join(parts: Iterable[Any]) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def split(chunk: actor.Chunk, size: int) -> tuple[actor.Chunk, actor.Chunk]:
-    """Split a chunk into its first `size` sequences and the others; views."""
+    """Split a chunk into views of its first `size` sequences and of the others."""
     return tuple(
         chunk._replace(data=[x[part] for x in chunk.data], lengths=chunk.lengths[part])
         for part in (slice(size), slice(size, None))

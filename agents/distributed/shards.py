@@ -58,7 +58,7 @@ class Shard:
         return self._size()
 
     def draw(self, steps: int) -> dict[str, Any]:
-        """Draw a batch, at this number of environment steps of all workers."""
+        """Draw a batch, after this number of environment steps of all workers."""
         self._agent.steps.assign(steps)
         return tf.nest.map_structure(lambda x: x.numpy(), self._draw())
 
@@ -129,9 +129,9 @@ class Shards:
         self.restarts, self.sizes = 0, [0] * count
         self._arguments, self._seed = (config, description), config.seed
         self._prefetch = prefetch * count
-        ends = np.cumsum(sizes)  # Rows behind those of each worker.
+        ends = np.cumsum(sizes)  # First row after those of each worker.
         last = [len(sizes) * (i + 1) // count - 1 for i in range(count)]
-        self._ends = ends[last]  # Rows behind those of each shard.
+        self._ends = ends[last]  # First row after those of each shard.
         self._random = np.random.default_rng(config.seed)
         self._inserts: dict[Any, int] = {}  # Shard by result, in order.
         self._draws: dict[Any, int] = {}
@@ -281,7 +281,7 @@ class ShardedLearner(learner.Learner):
         self._shards.insert(first_row, data)
         agent.steps.assign_add(steps)
         size = self._shards.size
-        if size < agent.start_size:  # Or the count would depend on the clock.
+        if size < agent.start_size:  # Else the count depends on the clock.
             size = self._shards.wait()
         ready = tf.constant(size >= agent.start_size)
         agent.count(tf.constant(steps, tf.int64), ready)

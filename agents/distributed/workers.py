@@ -11,13 +11,13 @@ from agents.distributed import actor, cluster
 from agents.environments import make, singles
 
 MAX_DEATHS = 5
-"""Deaths of a worker in a row without any work in between that are allowed."""
+"""Allowed number of consecutive deaths of a worker without any work in between."""
 
 LOOK_EVERY = 5.0
 """Seconds between checks of Ray and of workers, if none has died."""
 
 START_TIMEOUT = 120.0
-"""Seconds within which an actor must start, to notice lost CPUs."""
+"""Seconds within which an actor must start; after that, its CPU counts as lost."""
 
 _NOTES = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class RayWorkers:
         index, chunk = workers.next()             # None: it was replaced, ask again
 
     A worker that dies, or waits for its environments for longer than their timeout, is
-    replaced by one for its rows, which begins anew; its present work is lost. If no CPU
+    replaced by one for its rows, which starts over; its current work is lost. If no CPU
     is left for it, it is no longer `present`, and the others continue.
 
     Attributes:
@@ -53,7 +53,7 @@ class RayWorkers:
           config: Config for `Actor`.
           description: Description of its environment.
           sizes: Rows of each worker.
-          steps: Most transitions per row and call, see `Actor`.
+          steps: Largest number of transitions per row and call; see `Actor`.
           apart: Whether the data stays on the workers, with references in chunks.
 
         Raises:
@@ -61,7 +61,7 @@ class RayWorkers:
         """
         self.sizes, self.restarts = sizes, 0
         self.present = list(range(len(sizes)))
-        self._ends = np.cumsum(sizes)  # Rows behind those of each.
+        self._ends = np.cumsum(sizes)  # First row after those of each.
         options = {"num_cpus": 1, "concurrency_groups": {"watch": 1}}
         self._create = ray.remote(max_restarts=0, **options)(actor.Actor).remote
         self._timeout = config.environment.timeout
@@ -89,7 +89,7 @@ class RayWorkers:
         return int(self._ends[index]) - self.sizes[index]
 
     def begin(self, seed: int, phase: int) -> None:
-        """Abandon all work; all episodes begin anew."""
+        """Abandon all work; all episodes start over."""
         self._pending.clear()
         self._begun = seed, phase
         for index in self.present:
@@ -174,7 +174,7 @@ class RayWorkers:
         return None
 
     def _waits(self, index: int) -> float:
-        """Return the seconds that a worker waits for environments or is silent."""
+        """Return for how many seconds a worker waits for environments or is silent."""
         if index not in self._asked:
             question = self._actors[index].waiting.remote()
             self._asked[index] = question, time.monotonic()
@@ -212,7 +212,7 @@ class RayWorkers:
         self._building = {r: x for r, x in self._building.items() if x[0] != index}
 
     def _expire(self) -> tuple[int, None] | None:
-        """Give up a worker that has not started in time, and return it, if any."""
+        """Give up on a worker that has not started in time, and return it, if any."""
         for index, deadline in list(self._building.values()):
             if time.monotonic() > deadline:
                 self._forget(index)

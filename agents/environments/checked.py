@@ -1,7 +1,7 @@
 """Checks of the rows of Gymnasium's vector environments, naming those that fail.
 
 Gymnasium accepts any object as a flag and text as a reward, and does not name the row.
-So the environments are wrapped, those of `AsyncVectorEnv` in its processes.
+Therefore the environments are wrapped, those of `AsyncVectorEnv` in its processes.
 """
 
 import contextlib

@@ -26,7 +26,7 @@ class Compiled(tf.Module):
       max_length: Steps after which to truncate episodes; by default its own limit.
 
     Raises:
-      FunctionError: if its functions do not fit its spaces, or have effects outside, or
+      FunctionError: if its functions do not fit its spaces or have side effects, or
         its first observations are not finite or not in a discrete space. Later
         observations are not checked, because a program cannot raise midway.
     """

@@ -21,7 +21,7 @@ WITHOUT_EFFECT = {
     "mujoco": ("wrappers",),
     "compiled": ("num_workers", "action_lag", "wrappers"),
 }
-"""Fields that backends have no use for; `auto` may choose one that has."""
+"""Fields that a backend ignores; `auto` may choose a backend that uses them."""
 
 FOLLOWING = ("auto", "serial", "process", "workers")
 """Backends whose environments can follow schedules."""
@@ -32,7 +32,7 @@ class BackendError(errors.Mistake):
 
 
 Timeout = Annotated[float, bounds.Bounds(0, 1_000_000, open=True)]
-"""Seconds, at most the maximum of sockets and timers."""
+"""Seconds, at most as many as sockets and timers can handle."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,24 +42,24 @@ class Environment:
     id: str = ""
     """Registered Gymnasium id; `module:function` that returns an environment, possibly
     with the old Gym interface; or `module:Class` of a functional environment or robot.
-    In Python, also the function or class itself."""
+    In Python, the function or class itself is allowed, too."""
     backend: str = "auto"
     """Backend that steps the environments. `workers`: several per process; `process`:
     one per process; `serial`: in this process, for cheap ones and for debugging;
     `vector`: vectorized by their own code; `envpool`: those of EnvPool; `compiled`:
     functional ones, in one program with the algorithm; `mujoco`: robots and Gymnasium's
     tasks of MuJoCo, in native threads; `auto`: vector for Atari, compiled and mujoco
-    for what they can run exactly, else workers."""
+    for environments that they run exactly, else workers."""
     num_agents: Annotated[int, bounds.Bounds(1, 1_000_000)] = 16
     num_workers: bounds.Size | None = None
     """Processes of the workers backend, or threads of envpool and mujoco; none for one
     per core."""
     max_length: bounds.Size | None = None
-    """Steps after which to truncate episodes; none for the limit of the id, which this
-    one replaces. For functions, the shorter of both limits applies."""
+    """Steps after which to truncate episodes, in place of the limit of the id; none
+    keeps that limit. For functions, the shorter of both limits applies."""
     action_lag: bool | None = None
     """Step the batch in two halves, one of which acts while the other steps;
-    none: for many agents in workers, where that is faster."""
+    none does so for many agents in workers, where that is faster."""
     timeout: Timeout = 60.0
     """Seconds that a step or reset may take; unlimited in the trainer's process, where
     the backends serial, envpool, mujoco and compiled step."""
@@ -70,8 +70,8 @@ class Environment:
     environment steps of training, or `{type: uniform, low: 5, high: 15}`, see
     `curriculum.Curriculum`."""
     wrappers: list = dataclasses.field(default_factory=list)
-    """Wrappers of each single environment, from the inside to the outside: `module:Class`,
-    or a mapping of arguments with this as `type`."""
+    """Wrappers of each single environment, innermost first: `module:Class`, or a
+    mapping of arguments with this as `type`."""
     action_mask: bool = False
     """Move `info["action_mask"]` into the observation for networks."""
 
@@ -98,6 +98,6 @@ class Environment:
                 )
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         names = WITHOUT_EFFECT.get(self.backend, ())
         return dict.fromkeys(names, f"with backend {self.backend}")

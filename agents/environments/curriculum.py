@@ -13,7 +13,7 @@ from agents.tools import config as config_
 
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """Number that is drawn anew for every episode, `{type: uniform, low:, high:}`."""
+    """Number that is drawn again for every episode, `{type: uniform, low:, high:}`."""
 
     low: float
     high: float
@@ -30,7 +30,7 @@ _KEYS = {*schedules.Schedule.KEYS, "low", "high"} - {"type"}
 def schedules_of(kwargs: dict[str, Any]) -> dict[str, schedules.Schedule | Uniform]:
     """Return the arguments of an environment that are schedules, by name.
 
-    Other mappings, also with a `type`, are arguments as they are.
+    Other mappings, even with a `type`, are ordinary arguments.
 
     Raises:
       ConfigError: for mistakes in a schedule.
@@ -70,15 +70,15 @@ def _read(value: dict[str, Any], path: str) -> schedules.Schedule | Uniform:
 
 
 class Curriculum(gymnasium.Wrapper):
-    """Wrapper that gives its environment the present arguments when an episode begins.
+    """Wrapper that gives its environment the current arguments when an episode begins.
 
-    Where the constructor takes an argument, the environment is made anew when its value
-    has changed. Else the attribute of that name is set, which is faster. Piecewise
+    Where the constructor takes an argument, the environment is recreated when its value
+    has changed. Otherwise the attribute of that name is set, which is faster. Piecewise
     schedules of whole numbers give integers.
 
     Values are functions of the last seed, the number of episodes since then, and the
     environment steps of training at the beginning of the episode. As all environments
-    of a batch step together, each counts these by itself from what `begin_phase` says.
+    of a batch step together, each counts these by itself from the last `begin_phase`.
 
     Args:
       make: Creates the environment from arguments that change.
@@ -144,7 +144,7 @@ class Curriculum(gymnasium.Wrapper):
         return values, attributes
 
     def _replace(self, arguments: dict[str, Any]):
-        """Make the environment anew."""
+        """Recreate the environment."""
         before = self.observation_space, self.action_space
         self.env.close()
         self.env, self._arguments = self._make(arguments), arguments
@@ -171,7 +171,7 @@ def _value(
 def preparation(
     kwargs: dict[str, Any], batches: Sequence[batch_env.Backend]
 ) -> Callable[[int, int], None] | None:
-    """Return what `InGraphBatchEnv` calls to prepare batches; None without schedules."""
+    """Return the `prepare` function of `InGraphBatchEnv`; None without schedules."""
     if not schedules_of(kwargs):
         return None
 

@@ -14,7 +14,7 @@ class EnvPool(batch_env.Backend):
     """Batch of environments of one kind from EnvPool.
 
     EnvPool only takes seeds at its construction, so resetting all rows with seeds
-    constructs it anew; single rows cannot be seeded. If a terminal state coincided with
+    recreates the pool; single rows cannot be seeded. If a terminal state coincided with
     the limit of episodes, EnvPool would only report truncation, so episodes are
     truncated here, one step earlier.
 

@@ -1,7 +1,7 @@
 """Videos and windows of episodes, rendered by environments in separate processes.
 
 Rendering needs no display. It must not happen in a process that has loaded TensorFlow,
-next to which MuJoCo's EGL crashes, so the workers backend makes films.
+where MuJoCo's EGL crashes, so the workers backend makes films.
 """
 
 import dataclasses
@@ -136,7 +136,7 @@ def batch(
       episodes: Number of videos.
       timeout: Seconds that a step may take.
       start_timeout: Seconds that the construction of one of them may take.
-      style: Form of the videos; `videos.join` makes the grid of them.
+      style: Form of the videos; `videos.join` makes a grid of them.
 
     Raises:
       RenderError: if the environment cannot be rendered here.
@@ -156,7 +156,7 @@ def window(
     timeout: float | None = 60.0,
     start_timeout: float | None = 120.0,
 ) -> workers.Workers:
-    """Create one environment, in a process of its own, that shows itself in a window.
+    """Create one environment, in a separate process, that shows itself in a window.
 
     Args:
       constructor: Creates an environment with render mode `human`.
@@ -231,7 +231,7 @@ def _attempt(
     variables: dict[str, str],
     timeout: float | None,
 ) -> tuple[str | None, bool]:
-    """Return why rendering fails, or None, and whether MuJoCo is in use."""
+    """Return the reason why rendering fails, or None, and whether MuJoCo is in use."""
     worker = processes.Worker(
         _draw, constructor, variables, name=lambda: "Drawing", timeout=timeout
     )

@@ -10,9 +10,9 @@ class BitFlipping(gymnasium.Env):
     """Row of bits to make equal to a goal; Andrychowicz et al. (2017), section 3.1.
 
     Every action flips a bit. Each step costs a reward of 1 unless it reaches the goal,
-    which ends the episode. Episodes are truncated after as many steps as there are bits,
-    so a return above minus that number means success. Without hindsight, agents almost
-    never see the goal if there are many bits.
+    which ends the episode. Episodes are truncated after one step per bit, so a return
+    above minus the number of bits means success. Without hindsight, agents almost never
+    see the goal if there are many bits.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}

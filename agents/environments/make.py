@@ -42,7 +42,7 @@ class Description:
 def constructor(environment: config.Environment) -> Callable[[], gymnasium.Env]:
     """Create a picklable function that returns one environment.
 
-    It raises `EnvironmentNotFound` for unknown names.
+    The function raises `EnvironmentNotFound` for unknown names.
 
     Raises:
       BackendError: for functional environments.
@@ -97,9 +97,9 @@ def choose(environment: config.Environment) -> str:
     """Choose the backend; `auto` is the fastest one for exactly this environment.
 
     That is `vector` for Atari, which ALE vectorizes itself, `compiled` for functional
-    environments, `mujoco` for robots and for Gymnasium's tasks of MuJoCo, and `workers`
-    for others and where there are wrappers or schedules. EnvPool and functional equals of Gymnasium's
-    environments are faster but not the same code, so they need an explicit choice.
+    environments, `mujoco` for robots and Gymnasium's MuJoCo tasks, and `workers` for
+    others and with wrappers or schedules. EnvPool and functional versions of tasks of
+    Gymnasium are faster but not the same code, so they must be chosen explicitly.
     """
     id = environment.id
     if environment.backend != "auto":
@@ -160,7 +160,7 @@ def _one(environment: config.Environment, backend: str) -> tuple[Any, int | None
 
 
 def functional(environment: config.Environment) -> Any:
-    """Create the functional environment of `module:Class`, or the equal of an id.
+    """Create the functional environment of `module:Class`, or the equivalent of an id.
 
     Raises:
       BackendError: if there is none.
@@ -232,7 +232,7 @@ def _batches(environment: config.Environment, parts: int) -> list[batch_env.Back
 
 
 def _share_ranges(batches: list[batch_env.Backend]) -> list[batch_env.Backend]:
-    """Let halves warn together, once, of observations outside of their space."""
+    """Let both halves share one warning about observations outside of their space."""
     for batch in batches:
         batch.ranges = batches[0].ranges
     return batches

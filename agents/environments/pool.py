@@ -303,7 +303,7 @@ class Shared(NamedTuple):
 
     @classmethod
     def map(cls, descriptor: int, *layout: Any) -> "Shared":
-        """Map the arrays in the memory of a file, shared by all who map it."""
+        """Map the arrays in the memory of a file, shared by all that map it."""
         measure = _Allocator()
         cls.create(measure, *layout)
         os.ftruncate(descriptor, measure.size)

@@ -38,12 +38,12 @@ _PACKAGES = {
         *("pybullet_envs_gymnasium", "pip install pybullet_envs_gymnasium"),
     ),
 }
-"""Packages that register environments when they are imported, and how to get them, by
-the beginnings of the ids."""
+"""Packages that register environments when they are imported, and the way to install
+them, by the beginnings of the ids."""
 
 
 class EnvironmentNotFound(errors.Mistake):
-    """Name of no known environment, with suggestions in one line."""
+    """Unknown name of an environment, with suggestions in one line."""
 
 
 class ConstructorError(errors.Mistake):
@@ -115,7 +115,7 @@ def wrappings(environment: config.Environment) -> list[Wrapping]:
 
 
 def function(id: str | Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return what an id names; None for an environment of a registry."""
+    """Return the object that an id names; None for an environment of a registry."""
     if callable(id):
         return id
     return None if id.partition(":")[0] in gymnasium.registry else attribute(id)
@@ -179,7 +179,7 @@ def import_package(id: str) -> None:
 
 
 def package_of(id: str) -> tuple[str, str, str]:
-    """Return ids' beginning, package, and how to get it; empty texts if not known."""
+    """Return prefix of the ids, package, and how to install it; empty if unknown."""
     found = (x for x in _PACKAGES.items() if re.match(x[0], id))
     begin, package = next(found, ("", ("", "")))
     return begin, *package

@@ -19,18 +19,18 @@ from agents.tools import (
 )
 
 FINALS = 16
-"""Ends of episodes that show whether last observations are overwritten."""
+"""Number of ends of episodes that show whether last observations are overwritten."""
 
 
 class NotVectorized(errors.Mistake):
-    """Object that is no `gymnasium.vector.VectorEnv`."""
+    """Object that is not a `gymnasium.vector.VectorEnv`."""
 
 
 class Vector(pool.Batch):
     """Batch of one `gymnasium.vector.VectorEnv`, in any autoreset mode.
 
-    It has a separate process, like workers, with equal time limits. Processes that it
-    starts end with it. The info of a step is empty.
+    It runs in a separate process, like workers, with the same time limits. Processes
+    that it starts end with it. The info of a step is empty.
 
     Environments that reset themselves at the end of an episode (`SAME_STEP`) must
     return the true last observation as `info["final_obs"]`. All others are reset here,
@@ -41,14 +41,14 @@ class Vector(pool.Batch):
       constructor: Function of `num_envs` that creates the vector environment; it is
         pickled by value if necessary.
       num_envs: Number of rows.
-      max_length: Steps after which to truncate episodes, besides its own limit.
+      max_length: Steps after which to truncate episodes, in addition to its own limit.
       timeout: Seconds that a step or reset may take; None waits forever.
       start_timeout: Seconds that the construction may take.
 
     Raises:
       NotVectorized: if the constructor makes something else.
       processes.EnvError: if it fails.
-      EnvDataError: if results do not fit its spaces, or it resets rows without request.
+      EnvDataError: if results do not fit its spaces, or it resets rows unasked.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class _Whole:
         self._writer, _ = self._buffers.writers(env.single_observation_space, rows[0])
         self._elapsed = np.zeros(len(rows), np.int64)
         self._begun = np.zeros(len(rows), bool)  # Rows whose `following` is in use.
-        self._finals = 0  # Number of them equal to firsts:
+        self._finals = 0  # Last observations equal to firsts:
         self._firsts: set[bytes] | None = set()
 
     def step(self):
@@ -287,8 +287,8 @@ class _Whole:
     def _suspect(self, row: int):
         """Raise EnvDataError once last observations are certainly overwritten.
 
-        Environments that return one array again and again change it at their reset,
-        before it has been read.
+        Environments that always return the same array change it when they reset, before
+        it has been read.
         """
         if self._firsts is None:
             return

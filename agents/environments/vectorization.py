@@ -13,15 +13,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from agents.tools import spaces
 
 MODE = "vectorization_mode"
-"""Argument of `gymnasium.make_vec` that chooses who vectorizes."""
+"""Argument of `gymnasium.make_vec` that selects the vectorizing code."""
 
 
 @dataclasses.dataclass(frozen=True)
 class VectorConstructor:
     """Picklable function of `num_envs` that creates a vector environment.
 
-    Registered environments that are vectorized by code of their own, but not in a way
-    that rows can be reset alone, are vectorized by Gymnasium, one after another.
+    If the vectorizing code of a registered environment cannot reset single rows,
+    Gymnasium vectorizes the environment instead, stepping one row after another.
 
     Attributes:
       id: Specification in the registry, or a function.
@@ -59,7 +59,7 @@ class VectorConstructor:
 
     @property
     def _has_choice(self) -> bool:
-        """Return whether there are code of its own and single environments."""
+        """Return whether there is both vectorizing code and a single environment."""
         if self.wrappers:
             return False
         entries = self.id.vector_entry_point, self.id.entry_point
@@ -67,7 +67,7 @@ class VectorConstructor:
 
 
 def mode(env: Any) -> str | None:
-    """Return who vectorized an environment, if `gymnasium.make_vec` made it."""
+    """Return an environment's vectorization mode, if `gymnasium.make_vec` made it."""
     spec = getattr(getattr(env, "unwrapped", env), "spec", None)
     return getattr(spec, "kwargs", {}).get(MODE)
 
@@ -75,7 +75,7 @@ def mode(env: Any) -> str | None:
 def obeys_mask(env: VectorEnv) -> bool:
     """Return whether a reset of the first row leaves the others where they are.
 
-    They are not at their start then, but one step after it. Environments that reset
+    These are not at their start then, but one step after it. Environments that reset
     themselves at the end of a step need not obey.
     """
     given = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)

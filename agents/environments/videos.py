@@ -1,4 +1,4 @@
-"""Files of videos: formats, what is written onto frames, and several in a grid."""
+"""Video files: formats, text on frames, and grids of several videos."""
 
 import dataclasses
 import math
@@ -131,7 +131,7 @@ def join(
 
 
 def _graph(lengths: list[int]) -> str:
-    """Return the filters of ffmpeg for episodes of these lengths, `[grid]` at the end."""
+    """Return ffmpeg's filters for episodes of these lengths, ending in `[grid]`."""
     columns = math.ceil(math.sqrt(len(lengths)))
     places = [divmod(index, columns) for index in range(len(lengths))]
     layout = "|".join(

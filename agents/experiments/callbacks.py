@@ -1,4 +1,4 @@
-"""Functions of users that follow a run, may stop it, and log metrics of their own."""
+"""User functions that follow a run, may stop it, and log their own metrics."""
 
 import dataclasses
 import inspect
@@ -15,7 +15,7 @@ class Event:
     """News of a run, for callbacks.
 
     A callback is a function of one event. It returns None; or false, to stop the run
-    after the present phase; or a mapping of numbers by name, whose means over the phase
+    after the current phase; or a mapping of numbers by name, whose means over the phase
     become metrics of the run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Callbacks:
         """Pass an event to all functions.
 
         Raises:
-          Mistake: if one raises, or returns anything else than it may.
+          Mistake: if one raises, or returns anything that is not allowed.
         """
         event = Event(kind, step, dict(metrics))
         for path, function in self._functions.items():
@@ -74,7 +74,7 @@ class Callbacks:
         """Return the means logged since the last call, and forget them.
 
         Raises:
-          Mistake: if a name is that of one of the metrics of the run.
+          Mistake: if a name is already that of a metric of the run.
         """
         means = {name: math.fsum(x) / len(x) for name, x in self._logged.items()}
         self._logged.clear()

@@ -1,9 +1,9 @@
 """Compiled programs, kept from one start to the next.
 
 XLA compiles an algorithm once per machine and version. TensorFlow reads and writes its
-programs in a directory, but fails at files that are incomplete. So each process gets a
-directory of its own, of links to the programs that are known to be complete, and adds
-new programs to those at its end.
+programs in a directory, but fails on incomplete files. So each process gets a directory
+of its own with links to the programs that are known to be complete, and adds its new
+programs to these when it ends.
 """
 
 import atexit
@@ -27,13 +27,13 @@ VARIABLE = "AGENTS_COMPILED"
 """Environment variable: a directory for compiled programs, or `off`."""
 FLAG = "--tf_xla_persistent_cache_directory"
 FREE_BYTES = 2**28
-"""Least free space, since a program that cannot be written would end the process."""
+"""Required free space: a program that cannot be written would end the process."""
 MOST_BYTES = 2**30
-"""Size of all programs together; the oldest ones beyond it are removed."""
+"""Largest total size of all programs; beyond it, the oldest ones are removed."""
 
 
 def keep() -> None:
-    """Keep compiled programs for later processes; call it before TensorFlow is imported.
+    """Keep compiled programs for later processes; call before importing TensorFlow.
 
     Nothing is kept where there is no home, the directory cannot be written to or has
     little free space, or `TF_XLA_FLAGS` names another one.

@@ -1,7 +1,7 @@
 """Complete text of the named configs, which are printed without TensorFlow.
 
-`python -m agents.experiments.complete` writes it anew after a change of configs or of
-defaults.
+`python -m agents.experiments.complete` writes it again after configs or defaults have
+changed.
 """
 
 import io

@@ -116,7 +116,7 @@ class Config:
     """Preprocessing stages of observations: a list, or for structured observations
     lists by the path of the part; see `preprocessing.stages.create`."""
     hindsight: goals.Hindsight = goals.Hindsight()
-    """Other goals for replayed transitions, of environments that have goals."""
+    """Replacement of goals in replayed transitions, for environments with goals."""
     seed: Annotated[int, bounds.SEED] = 0
     devices: Devices = dataclasses.field(default_factory=Devices)
 
@@ -125,14 +125,14 @@ class Config:
         config_files.require_name(self.name, "config key 'name'")
 
     def without_memory(self, num_agents: int) -> "Config":
-        """Return a config with the least legal replay memory, if there is any."""
+        """Return a config with the smallest allowed replay memory, if there is one."""
         if not hasattr(self.algorithm, "without_memory"):
             return self
         settings = self.algorithm.without_memory(num_agents)
         return dataclasses.replace(self, algorithm=settings)
 
     def defaults(self) -> dict | None:
-        """Return all values as they are unless set, for this environment and algorithm.
+        """Return the defaults of all values, for this environment and algorithm.
 
         None if the algorithm has no defaults.
         """
@@ -283,7 +283,7 @@ def complete(values: dict) -> dict:
 def override(values: dict, assignments: Iterable[str]) -> Config:
     """Return the config of a mapping with assignments `a.b=value`, in any order.
 
-    An `algorithm.type` other than that of the mapping begins with its own defaults.
+    An `algorithm.type` other than that of the mapping starts from its own defaults.
     """
     assignments, values = list(assignments), {**SECTIONS, **values}
     first = [x for x in assignments if x.partition("=")[0] in DECISIVE]

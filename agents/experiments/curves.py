@@ -1,8 +1,8 @@
 """Learning curves of runs, one chart per environment.
 
-Runs that differ in their seeds only share a curve: the mean over seeds with a band of
+Runs that differ only in their seeds share a curve: the mean over seeds with a band of
 quartiles, or the interquartile mean with a bootstrap interval. The band of a single run
-are the quartiles of its episodes.
+shows the quartiles of its episodes.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ SIZE = (7.0, 4.4)  # Inches.
 DPI = 150
 INK, LIGHT = "#2b2f36", "#e3e6ea"
 MARKED_POINTS = 30  # Up to this number of points, curves show each point.
-COLUMNS = 3  # Charts beside each other.
+COLUMNS = 3  # Charts side by side.
 SHOWN = 3  # Differences between configs that a label lists.
 RESAMPLES = 2000
 STATISTICS = {
@@ -47,7 +47,7 @@ class Curve:
     lower: np.ndarray
     upper: np.ndarray
     task: str = ""
-    """Environment and algorithm, as far as they are known."""
+    """Environment and algorithm, if known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Group:
     label: str
     """Name of the config, and how it differs from namesakes."""
     task: str
-    """Environment, as far as it is known."""
+    """Environment, if known."""
     runs: tuple[pathlib.Path, ...]
 
 
@@ -163,7 +163,7 @@ def aggregate(label: str, series: Sequence[Series], statistic: str = "mean") -> 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
     """Compute the mean of the middle half along the first axis, `[runs, ...]`.
 
-    A quarter of the runs on each side counts nothing, a fraction of a run in part.
+    A quarter of the runs on each side is left out; runs at the edges count in part.
     """
     count = len(values)
     edges = np.arange(count + 1)
@@ -184,7 +184,7 @@ def interval(returns: np.ndarray) -> np.ndarray:
 
 
 def _config(run: pathlib.Path) -> dict:
-    """Return what a run learns and how, without its seed; empty if there is no config."""
+    """Return the settings that runs of a curve share; empty if there is no config."""
     path = run / "config.yaml"
     if not path.exists():
         return {}
@@ -194,7 +194,7 @@ def _config(run: pathlib.Path) -> dict:
 
 
 def _labels(configs: Sequence[dict]) -> list[str]:
-    """Name curves by their configs, and by what differs where names are equal."""
+    """Name curves by their configs, and by the differences where names are equal."""
     labels = []
     for config in configs:
         name = config["name"]

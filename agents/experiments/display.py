@@ -47,7 +47,7 @@ class Display:
             self._bar.start()
         _LOGGER.setLevel(logging.INFO)
         _LOGGER.addHandler(self._log)
-        _LOGGER.propagate = False  # Or others print it, too.
+        _LOGGER.propagate = False  # Else others print it, too.
         return self
 
     def __exit__(self, *_) -> None:
@@ -183,7 +183,7 @@ def _progress_bar(total: int) -> Any:
 
 
 def silent(text: str) -> None:
-    """Show nothing of a text."""
+    """Discard a text."""
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate a trained policy, without changing statistics; return a summary.
 
-    `say` is called with what is being done.
+    `say` is called with a text at every stage.
     """
     say("Loading the policy")
     config = runs.read_config(logdir)
@@ -175,7 +175,7 @@ def _drawable(
 
 
 def _in_graph(config: experiment.Config, batch: Any) -> Any:
-    """Create a batch in the graph from one that draws itself."""
+    """Create a batch in the graph from one that renders itself."""
     from agents.tools import in_graph_batch_env
 
     prepare = curriculum.preparation(config.environment.kwargs, [batch])
@@ -224,7 +224,7 @@ def start(
 
 
 def _constructor(config: experiment.Config, render_mode: str) -> Callable[[], Any]:
-    """Return a constructor of environments that draw themselves."""
+    """Return a constructor of environments that render themselves."""
     environment = config.environment
     kwargs = {**environment.kwargs, "render_mode": render_mode}
     return make.constructor(dataclasses.replace(environment, kwargs=kwargs))
@@ -232,7 +232,7 @@ def _constructor(config: experiment.Config, render_mode: str) -> Callable[[], An
 
 @contextlib.contextmanager
 def _rendering(config: experiment.Config, verb: str) -> Iterator[None]:
-    """Name the environment in errors of its pictures."""
+    """Name the environment in errors about its rendering."""
     try:
         yield
     except film.RenderError as error:

@@ -17,7 +17,7 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 @dataclasses.dataclass(frozen=True)
 class Hindsight:
-    """Exchange of goals in replayed transitions; see `memories.hindsight.Hindsight`."""
+    """Change of goals in replayed transitions; see `memories.hindsight.Hindsight`."""
 
     share: bounds.FractionFloat = 0.0
     """Probability that a replayed transition gets a goal that was achieved later in its
@@ -31,7 +31,7 @@ class Hindsight:
         bounds.require(self)
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`."""
+        """Map each field without effect to the reason; see `bounds.require_effect`."""
         return {} if self.share else {"outcome": "with share 0"}
 
 
@@ -45,7 +45,7 @@ def subclass(
 
     Raises:
       ConfigError: if the algorithm has no replay memory, or if the environment computes
-        outcomes though it or the updates are to be compiled by XLA.
+        outcomes although it or the updates are to be compiled by XLA.
       UnsupportedSpaceError: if observations have no goals.
     """
     from agents.memories import hindsight as memory
@@ -103,7 +103,7 @@ def _require_goals(space: gymnasium.Space) -> None:
 
 
 class _Outcome:
-    """Function of goals that asks an environment, which it makes at its first call."""
+    """Function of goals that asks an environment, which it makes on its first call."""
 
     def __init__(
         self, environment: environments.Environment, goal: gymnasium.Space

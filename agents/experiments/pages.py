@@ -1,7 +1,7 @@
 """Self-contained web pages with charts: one file, which needs no network and no server.
 
-Charts are drawn in the browser by uPlot (Leon Sorokin, MIT licence), a copy of which is in
-every page; they show values under the mouse and zoom.
+Charts are drawn in the browser by uPlot (Leon Sorokin, MIT licence), which is part of
+every page; they show values under the mouse, and can be zoomed.
 """
 
 import base64
@@ -17,9 +17,9 @@ import numpy as np
 from agents.experiments import curves
 
 POINTS = 400
-"""Most points of a curve; longer ones are thinned to means of neighbors."""
+"""Maximum points of a curve; longer ones are thinned to means of neighbors."""
 ALL_POINTS = 60_000
-"""Most points of a page, which keep it below 3 MB."""
+"""Maximum points of a page, which keeps it below 3 MB."""
 LEAST_POINTS = 40
 DASHES = ("", "8 4", "2 3", "8 3 2 3")
 POLICY = (
@@ -117,7 +117,7 @@ class Page:
         self.add('<div class="keys">', *buttons, "</div>")
 
     def grid(self, figures: Iterable[str], small: bool = False) -> None:
-        """Add figures beside each other."""
+        """Add figures side by side."""
         kind = "charts small" if small else "charts"
         self.add(f'<div class="{kind}">', *figures, "</div>")
 
@@ -131,7 +131,7 @@ class Page:
         )
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Add a table of cells, `cell(...)`; columns that begin with `#` hold numbers."""
+        """Add a table of `cell(...)`; columns that begin with `#` hold numbers."""
         head = [
             f'<th class="number">{escape(x[1:])}</th>'
             if x.startswith("#")
@@ -202,7 +202,7 @@ def _swatch(number: int) -> str:
 
 
 def _values(chart: Chart, points: int) -> dict:
-    """Return what the program needs to draw a chart."""
+    """Return the data that the program needs to draw a chart."""
     return {
         "unit": chart.unit,
         "lines": [_line(line, points) for line in chart.lines],

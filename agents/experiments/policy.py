@@ -228,7 +228,7 @@ class Stateless:
 
 
 def _names(prefix: str, structure: Any) -> list[str]:
-    """Name the leaves as arguments of functions, `observation_camera_left`."""
+    """Name the leaves as arguments of functions, like `observation_camera_left`."""
     paths = spaces.paths(structure)
     return [f"{prefix}_{x}".replace("/", "_") if x else prefix for x in paths]
 

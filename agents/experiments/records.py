@@ -1,4 +1,4 @@
-"""Run directories and what they hold, in groups that share a curve."""
+"""Contents of run directories, in groups that share a curve."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from agents.tools import config_files
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Contents of a run directory, as far as they are there."""
+    """Contents of a run directory, as far as they exist."""
 
     path: pathlib.Path
     rows: list[dict]
@@ -37,7 +37,7 @@ class Run:
 
     @property
     def score(self) -> float | None:
-        """Score of the last evaluation, or without evaluations of training."""
+        """Score of the last evaluation or, without evaluations, of training."""
         scores = curves.phase_scores(self.rows, curves.choose_phase([self.rows]))
         return scores[max(scores)] if scores else None
 
@@ -98,7 +98,7 @@ def read(path: str | pathlib.Path) -> Run:
 
 
 def _origin(path: pathlib.Path) -> dict:
-    """Read how a run began; empty if that is not recorded."""
+    """Read the record of how a run began; empty if there is none."""
     if not path.is_file():
         return {}
     try:

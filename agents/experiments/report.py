@@ -39,7 +39,7 @@ def write(
       outdir: Directory for the page, which needs no other file.
       film: Show an episode of each config; loads TensorFlow.
       command: Command line that makes the report.
-      say: Called with what is being done.
+      say: Called with a text at every stage.
     """
     found = {os.path.realpath(run.path): run for run in runs}
     own = {run.path: run for run in found.values()}
@@ -189,7 +189,7 @@ def _names(rows: Iterable[dict], phase: str) -> list[str]:
 def _others(
     page: pages.Page, entries: Sequence[records.Entry], kind: str
 ) -> Iterable[str]:
-    """Yield the figures of what else the reports tell; kinds are those of `records.Run`."""
+    """Yield figures of other values in reports; kinds are those of `records.Run`."""
     rows = [
         row for entry in entries for run in entry.runs for row in getattr(run, kind)
     ]
@@ -201,7 +201,7 @@ def _others(
 
 
 def _durations(page: pages.Page, entries: Sequence[records.Entry]) -> None:
-    """Add a table of where the wall time went, on average over seeds."""
+    """Add a table of the parts of the wall time, averaged over seeds."""
     rows = []
     for entry in entries:
         spent = [x for run in entry.runs if (x := _spent(run))]
@@ -298,7 +298,7 @@ def _video(entry: records.Entry, say: Callable[[str], Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         try:
             (film,) = evaluation.visualize(run.path, folder, num_episodes=1, say=say)
-        except Exception as error:  # Of any library: the page is worth more.
+        except Exception as error:  # Any library may fail; the page goes on.
             expected = isinstance(error, errors.Mistake | errors.Failure)
             reason = str(error).split("\n")[0] if expected else errors.reason(error)
             text = f"No video of {entry.label}: {reason}"
@@ -353,7 +353,7 @@ def _defaults(run: records.Run) -> dict[str, Any]:
 
 
 def _default(known: dict[str, Any], key: str) -> str:
-    """Return the default of a key, or of the key that it is inside of."""
+    """Return the default of a key, or of the key that contains it."""
     while key and key not in known:
         key = key.rpartition(".")[0]
     return _text(known[key]) if key else "none"
@@ -391,7 +391,7 @@ def _text(value: Any) -> str:
 def _run(
     page: pages.Page, run: records.Run, outdir: pathlib.Path, unfolded: bool
 ) -> None:
-    """Add how a run was made, and links to its files."""
+    """Add the origin of a run, and links to its files."""
     name = os.path.basename(os.path.realpath(run.path))
     checkpoints = run.path / "checkpoints"
     page.add(

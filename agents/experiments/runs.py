@@ -20,7 +20,7 @@ from agents.tools import errors, files, spaces
 
 LAG_AGENTS = 32
 """Number of agents from which steps in two halves are the default in worker processes;
-below, the doubled number of calls in the graph costs more than waiting."""
+below it, twice as many calls in the graph cost more than waiting."""
 
 
 class RunError(errors.Mistake):
@@ -37,7 +37,7 @@ def describe(config: experiment.Config) -> make.Description:
       UnsupportedSpaceError: for unsupported spaces.
     """
     environment = config.environment
-    with warnings.catch_warnings(action="ignore"):  # Use repeats them.
+    with warnings.catch_warnings(action="ignore"):  # They appear again in use.
         description = make.describe(environment)
     _require_arrays(description.observation_space)
     whole = getattr(config.algorithm, "whole_episodes", False)
@@ -185,7 +185,7 @@ def policy(
 ) -> tuple[Any, dict]:
     """Load the policy of a run; return the algorithm and the saved state.
 
-    Its replay memory has the least legal size, and is not read.
+    Its replay memory has the smallest allowed size, and is not read.
     """
     config = config.without_memory(num_agents)
     agent = algorithm(config, description, num_agents)
@@ -207,5 +207,5 @@ def restore(
     try:
         return checkpoints.restore(agent.persistent(), name, memory)
     except checkpoint.CheckpointError:
-        tf.get_logger().setLevel("ERROR")  # Or it lists all unused variables.
+        tf.get_logger().setLevel("ERROR")  # Else it lists all unused variables.
         raise

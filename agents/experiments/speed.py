@@ -1,4 +1,4 @@
-"""Speed of simulation or training of a config, its bottleneck, and where a step goes.
+"""Speed of simulating or training a config, its bottleneck, and the parts of a step.
 
 Rates are environment steps per second of the whole batch.
 """
@@ -35,11 +35,11 @@ def measure(
     """Measure all rates of a config; keys as printed, plus `limit` and `advice`.
 
     The parts of a step, in microseconds per step of the batch, are measured one by one,
-    each on top of those before: the environments alone, the crossing into the graph and
+    each on top of the last one: the environments alone, the crossing into the graph and
     back, acting, remembering, learning. All but the first and the last use environments
-    that do nothing. In a compiled environment there is no crossing. What the parts take
-    more than the whole step is time in which the environments and the graph worked side
-    by side. `say` is called with what is being measured.
+    that do nothing. In a compiled environment there is no crossing. If the parts add up
+    to more than the whole step, the environments and the graph worked in parallel for
+    the difference. `say` is called with the name of each part.
     """
     environment = config.environment
     backend = make.choose(environment)
@@ -123,7 +123,7 @@ def _whole(
 
 
 def _has_learned(agent: Any) -> bool:
-    """Return whether an algorithm has made an update, as far as it counts them."""
+    """Return whether an algorithm has made an update, if it counts updates."""
     return int(getattr(agent, "updates", 1)) > 0
 
 
@@ -203,7 +203,7 @@ def _constant(batch: Any, description: make.Description) -> float:
 
 
 def _calls(batch: Any) -> int:
-    """Return a number of steps beside which the call of `simulate` costs nothing."""
+    """Return enough steps to make the cost of calling `simulate` negligible."""
     from agents.tools import simulation
 
     return simulation.COMPILED_STEPS if batch.compiled else 128
@@ -308,7 +308,7 @@ def _bare(
 
 
 def _advice(parts: dict[str, float], step: float, environment: Environment) -> str:
-    """Name the part of a step that takes most, and a remedy."""
+    """Name the part of a step that takes the most time, and a remedy."""
     worst = max(parts, key=parts.get)
     hint = {
         "environment": f"use more processors, or {_faster(environment)}",
@@ -322,7 +322,7 @@ def _advice(parts: dict[str, float], step: float, environment: Environment) -> s
 
 
 def _faster(environment: Environment) -> str:
-    """Name what may step an environment faster than its backend."""
+    """Name a way to step an environment faster than its backend does."""
     backend = make.choose(environment)
     best = make.choose(dataclasses.replace(environment, backend="auto"))
     if backend in ("serial", "process", "workers") and best != backend:

@@ -23,7 +23,7 @@ from agents.experiments import config as experiment
 from agents.tools import batch_env, config_files, errors, files, sections
 
 DRAWING = 10.0
-"""Least seconds between two drawings of the curve."""
+"""Minimum time between two drawings of the curve, in seconds."""
 
 
 def prepare(
@@ -275,7 +275,7 @@ class Training:
             self._view.note(f"Solved: return {score:,.1f}, train.stop_at {goal:,g}.")
 
     def _draw(self) -> None:
-        """Draw the curve so far, but not again and again."""
+        """Draw the curve so far, unless it was drawn recently."""
         if time.perf_counter() - self._drawn > DRAWING:
             with contextlib.suppress(curves.PlotError):  # There are no scores yet.
                 curves.plot_runs([self._logdir], self._logdir / "curve.png")

@@ -20,7 +20,7 @@ class Episodes(tf.Module):
     finished episodes away by `take`, and the one that trains gets them by `extend`.
 
     Attributes:
-      topology: Name of the way to divide them, see `distributed.phases`.
+      topology: Name of the way to divide them; see `distributed.phases`.
       whole_episodes: Whether sequences are episodes of any row, or one of each row.
     """
 
@@ -42,7 +42,7 @@ class Episodes(tf.Module):
 
     @property
     def room(self) -> tf.Tensor:
-        """Number of episodes that fit in."""
+        """Number of further episodes that fit."""
         return self._finished.rows - self._count
 
     def append(self, rows: tf.Tensor, transition: Any) -> None:

@@ -1,4 +1,4 @@
-"""Replay memory that exchanges goals for those that were achieved later."""
+"""Replay memory that replaces goals by ones that were achieved later."""
 
 from collections.abc import Callable
 from typing import Any

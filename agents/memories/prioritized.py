@@ -83,12 +83,12 @@ class Prioritized(tf.Module):
         self.size.assign_add(_count(added) - _count(removed))
 
     def sample(self, count: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Draw one entry per equal share of the total, for a seed int32 `[2]`.
+        """Draw one entry from each of `count` equal shares, for a seed int32 `[2]`.
 
         Returns:
           Indices, int32 `[count]`, and the probability of each, float64 `[count]`.
         """
-        # Integers, because XLA draws other floats from the same seed.
+        # Integers, because XLA draws different floats from the same seed.
         bits = tf.random.stateless_uniform(
             [count], seed, None, None, tf.uint32, alg="philox"
         )

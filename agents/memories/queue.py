@@ -14,8 +14,8 @@ class Queue(unrolls.Unrolls):
             if memory.ready(): data, mask = memory.oldest()
             memory.advance()
 
-    Training data was complete `size` batches ago; size zero is no queue. A checkpoint
-    contains the waiting batches: phases begin with an empty newest batch.
+    Training data was complete `size` batches ago; size zero means no queue. A
+    checkpoint contains the waiting batches: phases begin with an empty newest batch.
     """
 
     topology = "streaming"

@@ -24,7 +24,7 @@ class ReplayTooLarge(errors.Mistake):
 class Replay(tf.Module):
     """Memory of the last transitions of every row, drawn by a selector.
 
-        replay.begin(rows)                 # episodes begin, also if none ended
+        replay.begin(rows)                 # episodes begin, even if none ended
         replay.append(rows, ...)           # after every step
         items = replay.sample(count, seed)
         replay.update(items["index"], td_errors)
@@ -40,7 +40,7 @@ class Replay(tf.Module):
     The selector contains the entries whose `n_step` window is complete: that many steps
     follow, or the episode ended. An entry leaves before it, or an older frame that it
     needs, is overwritten. Running episodes within the capacity are stored in full;
-    every end of an episode takes the place of one transition, with frames of `stack`.
+    every end of an episode takes the place of one transition, or of `stack` if stacked.
 
     Attributes:
       num_bytes: Allocated memory.

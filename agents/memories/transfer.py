@@ -1,6 +1,6 @@
-"""Transfer of transitions between replay memories, also between processes.
+"""Transfer of transitions between replay memories, even across processes.
 
-chunk = transfer.take(smaller, since)         # at first since zeros
+chunk = transfer.take(smaller, since)         # `since` is zero at first
 transfer.extend(larger, chunk, first_row)
 since = chunk["state"][:, 0]
 """
@@ -34,7 +34,7 @@ def take(memory: replay.Replay, since: tf.Tensor) -> dict[str, tf.Tensor]:
     Args:
       memory: Source memory.
       since: Entries of each row at the last call, int64 `[rows]`, at first zero; counts
-        of an earlier memory that exceed the present ones act as zero.
+        of an earlier memory that exceed the current ones act as zero.
 
     Returns:
       Dict of `begin` `[rows]`, the first included entry, which is later than requested

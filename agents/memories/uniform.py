@@ -82,7 +82,7 @@ class Uniform(tf.Module):
         left = size - tf.reduce_sum(tf.cast(place >= 0, tf.int32))
         # XLA would copy the list if the written values did not depend on a read.
         _assign(self._places, indices, tf.minimum(place, -1))
-        # The list behind its new end holds as many members as there are gaps before it.
+        # The list beyond its new end holds as many members as there are gaps before it.
         gaps = tf.sort(tf.where((place >= 0) & (place < left), place, self._none))
         behind = left + tf.range(tf.size(indices))
         last = tf.gather(self._members, tf.minimum(behind, self._none))

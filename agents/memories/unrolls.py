@@ -12,8 +12,8 @@ class Unrolls(tf.Module):
     """Memory of `length` steps of all rows, across the ends of episodes.
 
     The interface is that of `Episodes`. An unroll continues when episodes end, so rows
-    may contain several of them. If an episode is cut off without an end, all rows begin
-    anew. A checkpoint contains nothing: phases begin with empty unrolls.
+    may contain several of them. If an episode is cut off without an end, all rows start
+    over. A checkpoint contains nothing: phases begin with empty unrolls.
     """
 
     topology = "synchronous"
@@ -31,7 +31,7 @@ class Unrolls(tf.Module):
         rows_.write(self._ended, rows, tf.zeros_like(rows, tf.bool))
 
     def clear(self, rows: tf.Tensor) -> None:
-        """Begin episodes; start all unrolls anew if one was cut off."""
+        """Begin episodes; restart all unrolls if one was cut off."""
         running = rows_.gather(self._unrolls.lengths, rows) > 0
         running &= ~rows_.gather(self._ended, rows)
         tf.cond(tf.reduce_any(running), self.clear_data, lambda: None)

@@ -35,7 +35,7 @@ class ActionValues(keras.layers.Layer):
         """Build all layers.
 
         Args:
-          observation_space, action_space: Discrete or MultiDiscrete actions.
+          observation_space, action_space: Spaces; actions are (Multi)Discrete.
           config: Description of the torso.
           seed: Seed of the initial weights.
           dueling: Whether to add up state values and action advantages; Wang et al.

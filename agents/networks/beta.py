@@ -65,7 +65,7 @@ class Beta:
 def _gamma(
     shape: tf.Tensor, generator: tf.random.Generator, rounds: int = 6
 ) -> tf.Tensor:
-    """Draw from gamma distributions with these shape parameters, at least one.
+    """Draw from gamma distributions with these shape parameters of at least one.
 
     Rejection sampling by Marsaglia and Tsang (2000), "A simple method for generating
     gamma variables". All rounds are drawn at once and the first accepted one counts,

@@ -81,9 +81,9 @@ class NetworkConfig:
         bounds.require_effect(self)
 
     def without_effect(self) -> dict[str, str]:
-        """Map fields without effect to the reason, see `bounds.require_effect`.
+        """Map each field without effect to the reason; see `bounds.require_effect`.
 
-        A torso of a user may read all of them.
+        A user's own torso may read all of them.
         """
         unused = {}
         if self.torso in TORSOS and self.join not in JOINS:
@@ -160,7 +160,7 @@ def takes_vectors(declaration: Any) -> bool:
 
 
 def mixes(declaration: Any) -> bool:
-    """Return whether a layer mixes its inputs: a dense layer, or one of the user."""
+    """Return whether a layer mixes its inputs: a dense layer, or one by the user."""
     return takes_vectors(declaration) or ":" in complete(declaration)["type"]
 
 

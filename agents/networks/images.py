@@ -1,11 +1,11 @@
-"""Images among observations: how to recognize them, and their channels last."""
+"""Images among observations: recognition, and conversion to channels last."""
 
 import gymnasium
 import numpy as np
 import tensorflow as tf
 
 SMALLEST = 36
-"""Least height and width of images, which the Nature network needs."""
+"""Smallest height and width of images, which the Nature network needs."""
 
 
 def recognized(space: gymnasium.Space) -> bool:

@@ -1,4 +1,4 @@
-"""Kinds of heads, and which one suits an action space."""
+"""Kinds of heads, and the choice of one for an action space."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ HEADS = {
 }
 """Import paths of heads by the kind of their distribution."""
 MAX_VALUES = 1000
-"""Most values of one component of an integer box as an action."""
+"""Largest number of values of one component of an integer box as an action."""
 
 
 def head(space: gymnasium.Space, config: NetworkConfig, seed: int) -> Any:

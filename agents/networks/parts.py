@@ -60,8 +60,8 @@ def torso(
         sequence(observation, state, first)   # features `[B, T, F]`, states after steps
         unroll(observation, state, first)     # the features only
 
-    `observation` is a structure of `[B, ...]` or, for sequences, `[B, T, ...]`; `action`
-    are vectors `[B, action_size]`; `first` bool `[B, T]` are steps that begin an episode.
+    `observation` is a structure of `[B, ...]` or, in sequences, `[B, T, ...]`; `action`
+    is `[B, action_size]`; `first`, bool `[B, T]`, marks steps that begin an episode.
 
     Raises:
       ConfigError: if the torso is unknown or does not fit the config.

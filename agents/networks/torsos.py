@@ -28,7 +28,7 @@ from agents.tools import rows, spaces
 class Torso(keras.layers.Layer):
     """Network from parts of an observation, through their streams, to joint layers.
 
-    Images are those of the module `images`; other integers become one-hot vectors.
+    Images are recognized as in module `images`; other integers become one-hot vectors.
     Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
 
     The torso of a critic also gets an action. It joins the features in front of the
@@ -70,7 +70,7 @@ class Torso(keras.layers.Layer):
             self._join = layers.create(config.join, seed + 9)
         first = self._parts[0].space if len(paths) == 1 else None
         self._behind = _create(config, config.layers, seed + 10, first)
-        self._entrance = None  # Index of the layer behind the junction.
+        self._entrance = None  # Index of the layer after the junction.
         if action_size:
             self._entrance = self._find_entrance(space)
             behind = config.layers[self._entrance :]
@@ -193,7 +193,7 @@ def _join(features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
 
 
 MIXING = 256
-"""Units of the layer behind the action, if none is declared there."""
+"""Units of the layer after the action, if none is declared there."""
 
 
 class _Part(keras.layers.Layer):
@@ -254,7 +254,7 @@ def _scaled(leaf: tf.Tensor) -> tf.Tensor:
 
 
 def _indices(leaf: tf.Tensor, low: Any) -> tf.Tensor:
-    """Convert integers to int32 offsets from `low`; LiteRT divides no wider ones."""
+    """Convert integers to int32 offsets from `low`; LiteRT cannot divide wider ones."""
     return tf.cast(tf.cast(leaf, tf.int64) - low, tf.int32)
 
 
@@ -338,7 +338,7 @@ def _is_image(space: Any, config: NetworkConfig) -> bool:
 
 
 def _with_convolutions(config: NetworkConfig, path: str, space: Any) -> NetworkConfig:
-    """Return the config with the default convolutions for an image, if none declared."""
+    """Return the config with default convolutions for an image, if it has none."""
     undeclared = config.convolutions is None and not config.residual
     if not undeclared or config.linear or not images.recognized(space):
         return config
@@ -351,7 +351,7 @@ def _with_convolutions(config: NetworkConfig, path: str, space: Any) -> NetworkC
 
 @functools.cache
 def _say(text: str) -> None:
-    """Log a text once, though several networks are alike."""
+    """Log a text once, even if several networks are alike."""
     logging.getLogger(__name__).info(text)
 
 

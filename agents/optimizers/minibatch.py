@@ -54,9 +54,7 @@ class Minibatch(optimizer_.Wrapper):
             if size is None:
                 return step(items, inner)
             order = items_.order(functions["seed"] + index, count, valid)
-            if (
-                valid is not None
-            ):  # The last step is filled up with what does not count.
+            if valid is not None:  # Pad the last step with ignored items.
                 order = tf.pad(order, [[0, -count % size]])
 
             def some(number, length):

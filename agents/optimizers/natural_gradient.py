@@ -93,7 +93,7 @@ class NaturalGradient(optimizer_.Optimizer):
 def fisher_product(kl, variables: list, vector: tf.Tensor, items: Any) -> tf.Tensor:
     """Compute the product `[D]` of Fisher information and a vector `[D]`.
 
-    The Hessian of the divergence from the present model is the Fisher information;
+    The Hessian of the divergence from the current model is the Fisher information;
     Pearlmutter (1994), "Fast Exact Multiplication by the Hessian".
     """
     parts = _split(vector, variables)

@@ -46,7 +46,7 @@ class Optimizer(tf.Module):
             `items`, arguments of the functions: a structure of tensors `[M, ...]`, or
             none;
             `kl(items, local=False)`, mean KL divergence of the model from that at the
-            time of the items or, if local, from the present one held constant (so that
+            time of the items or, if local, from the current one held constant (so that
             its Hessian is the Fisher information);
             `source`, the variables to copy;
             `state`, variables that the loss changes, such as batch statistics;

@@ -10,7 +10,7 @@ class Plus(optimizer_.Optimizer):
     """Optimizer of several losses, each with its own variables and optimizer.
 
     `step` takes dicts of losses and of variables by the names of the parts. A repeated
-    name of a metric gets the name of its part as prefix.
+    name of a metric gets the name of its part as a prefix.
     """
 
     def __init__(self, **parts: optimizer_.Optimizer) -> None:

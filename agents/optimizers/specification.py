@@ -56,8 +56,8 @@ def create(
 def rated(config: Any, name: str, rate: Any) -> Any:
     """Return the optimizer that a field declares, with a learning rate if it takes one.
 
-    The field's default takes it in place of its own rate, other optimizers if they
-    declare none. Optimizers that step within a trust region have no rate.
+    The field's default takes it in place of its own rate; other optimizers take it if
+    they declare none. Optimizers that step within a trust region have no rate.
 
     Args:
       config: Dataclass.

@@ -30,7 +30,7 @@ class StreamingNormalize(tf.Module):
         self.count = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self.mean = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
         self._squares = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
-        # Of these statistics, so that calls need not compute them.
+        # Results of these statistics, so that calls need not compute them.
         self._shift = tf.Variable(tf.zeros(shape), trainable=False)
         self._divisor = tf.Variable(tf.ones(shape), trainable=False)
 

@@ -110,7 +110,7 @@ class Preprocessing(tf.Module):
     def see(self, fragments: dict[str, Any]) -> dict[str, Any]:
         """Apply the stages to the observations of fragments `[F, T, ...]`.
 
-        All stages use their present statistics.
+        All stages use their current statistics.
         """
         first = _first(fragments)
         initial = self.initial_state(tf.shape(first)[0])

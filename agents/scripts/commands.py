@@ -21,8 +21,8 @@ from agents.tools import bounds, errors, files
 def reporting(main: Callable) -> Callable:
     """Turn expected errors of a command into one line on stderr and an exit code.
 
-    Mistakes of the user give 2, failures of the run 1, Ctrl-C 130, and a closed pipe 141.
-    The traceback of the user's own code follows if that has failed.
+    User mistakes give 2, failures of the run 1, Ctrl-C 130, and a closed pipe 141.
+    The traceback of the user's own code follows if that code failed.
     """
 
     @functools.wraps(main)
@@ -130,7 +130,7 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 
 
 def program(name: str) -> str:
-    """Return how to call a program of this installation from the working directory."""
+    """Return a command for a program of this installation, valid in this directory."""
     if shutil.which(name):
         return name
     folder = pathlib.Path(os.path.relpath(sys.prefix)) / "bin"
@@ -172,7 +172,7 @@ def start_tensorflow(debug: bool = False) -> None:
 
 
 def use_threads(config: experiment.Config) -> None:
-    """Use the cores in the way of a config's algorithm, before any operation runs."""
+    """Use the cores as a config's algorithm needs; call this before any operation."""
     replicated = config.devices.replicas > 1
     threads = getattr(config.algorithm, "threads", "within")
     _set_threads("beside" if replicated else threads)

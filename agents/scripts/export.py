@@ -1,4 +1,4 @@
-"""Take a trained policy elsewhere: `export --logdir RUN --outdir DIR`."""
+"""Write a policy so that it runs elsewhere: `export --logdir RUN --outdir DIR`."""
 
 import pathlib
 import sys

@@ -1,6 +1,6 @@
 """Draw the learning curves of runs: `plot RUN [RUN ...] --outfile FILE.png`.
 
-Runs of one config are one curve: the mean over seeds and a band between the quartiles.
+Runs of one config form one curve: the mean over seeds and a band between the quartiles.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Write a page about runs: `report RUN [RUN ...] --outdir DIR`.
 
-The page is one file, which needs no network and no server. Runs may still be in progress.
+The page is one file, which needs no network or server. Runs may still be in progress.
 """
 
 import shlex

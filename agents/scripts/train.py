@@ -120,8 +120,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def interrupts(run: training.Training, view: display.Display) -> Iterator[None]:
     """Stop after the phase at the first Ctrl-C, and at once at the second.
 
-    The second one ends the process: while TensorFlow traces, an exception could become
-    another one or be lost.
+    The second one ends the process: while TensorFlow traces, an exception could turn
+    into another one or be lost.
     """
 
     def interrupt(*_) -> None:

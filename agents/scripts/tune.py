@@ -1,8 +1,8 @@
 """Search for good values of a config: `tune --config NAME --space FILE.yaml`.
 
-Each trial is a run with values that Optuna has chosen. Trials whose best score so far is
-below the median of the others at the same step are stopped. The same command goes on
-with a study that was interrupted.
+Each trial is a run with values that Optuna has chosen. Trials whose best score so far
+is below the median of the others at the same step are stopped. The same command
+continues a study that was interrupted.
 """
 
 import argparse
@@ -131,7 +131,7 @@ PROGRAM = (sys.executable, "-c", TRIAL)
 
 
 def trial(argv: Sequence[str]) -> int:
-    """Train as long as the process lives whose id is the first argument."""
+    """Train as long as the process with the id in the first argument lives."""
     parent, *arguments = argv
     watch = threading.Thread(target=processes.watch_parent, args=[int(parent)])
     watch.daemon = True

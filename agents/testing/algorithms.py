@@ -68,12 +68,12 @@ def check_algorithm(
     steps: int = 200,
     tolerance: float = 1e-5,
 ) -> None:
-    """Check that an algorithm keeps the contract of `tools.algorithm.Algorithm`.
+    """Check that an algorithm meets the contract of `tools.algorithm.Algorithm`.
 
     It acts in seven environments with random observations, whose episodes have one to
     five steps and terminate or are truncated. Make the config so small that the first
     update comes soon, and switch XLA off (`jit=False`) if updates draw random floats,
-    because XLA draws other floats than eager execution.
+    because XLA and eager execution draw different ones.
 
     Args:
       cls: Class of the algorithm, called with observation and action space, number of

@@ -37,7 +37,7 @@ def check_batch_env(
     seeded: bool = True,
     steps: int = 100,
 ) -> None:
-    """Check that a batch of environments keeps the contract of `batch_env.Backend`.
+    """Check that a batch of environments meets the contract of `batch_env.Backend`.
 
     The actions are random and ignore masks. Three batches exist at the same time.
 

@@ -67,7 +67,7 @@ class Backend(abc.ABC):
     """
 
     first_row = 0
-    """Offset of the row numbers in errors, if this is a part of a larger batch."""
+    """Offset of the row numbers in errors, if this is part of a larger batch."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Backend(abc.ABC):
         return rows
 
     def _complain(self, result: Results):
-        """Raise the error about numbers not finite or out of range, or warn."""
+        """Raise the error for numbers that are not finite or out of range, or warn."""
         rows = np.arange(len(self)) + self.first_row
         reward, _, last, following = self._split(result)
         checks.require_finite("reward", reward, rows)

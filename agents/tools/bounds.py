@@ -1,4 +1,4 @@
-"""Values that configs may hold: ranges of numbers, and only what has an effect."""
+"""Values that configs may hold: numbers in a range, and settings with an effect."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ class Bounds:
     """Exclude `least` itself."""
 
     def refuse(self, value: Any) -> str | None:
-        """Return the demand that a value violates, or None."""
+        """Return the requirement that a value violates, or None."""
         numbers = _numbers(value)
         low = [x for x in numbers if not self._above(x)]
         if not low and all(x <= self.most for x in numbers):
@@ -42,7 +42,7 @@ class Bounds:
 POSITIVE, NOT_NEGATIVE = Bounds(0, open=True), Bounds(0)
 FRACTION, SHARE = Bounds(0, 1), Bounds(0, 1, open=True)
 COUNT = Bounds(1, 10**15)
-"""Count that only time limits."""
+"""Count that is limited by time only."""
 SIZE, WHOLE = Bounds(1, 2**31 - 1), Bounds(0, 2**31 - 1)
 """Size of an array dimension; and a number of things that may be zero."""
 UNITS = Bounds(1, 2**20)
@@ -66,7 +66,7 @@ class OutOfBounds(errors.Mistake):
 
     Attributes:
       field: Name of the field.
-      text: Demand that the value violates, such as `must be positive, got 0.`
+      text: Requirement that the value violates, like `must be positive, got 0.`
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -88,9 +88,9 @@ def require(config: Any) -> None:
 def require_effect(config: Any) -> None:
     """Raise OutOfBounds for a field that is set, though it has no effect.
 
-    Dataclasses tell by a method `without_effect` what has none beside their other
-    values: a dict from names of fields, or `field.inner`, to the reason. These must have
-    their default.
+    The method `without_effect` of a dataclass returns the fields that have no effect
+    given its other values: a dict from names, or `field.inner`, to the reason. These
+    fields must have their defaults.
     """
     reasons = getattr(config, "without_effect", dict)()
     for name, reason in reasons.items():

@@ -80,7 +80,7 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
     """Raise AlgorithmError for exceptions in a function of an algorithm.
 
     Exceptions in `passing` stay unchanged. So do exceptions in classes of this package
-    without a user's line in the traceback, since they are no mistake of a user.
+    without a user's line in the traceback, since they are not a user's mistake.
     """
     try:
         yield

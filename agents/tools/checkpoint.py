@@ -49,8 +49,8 @@ class Checkpoints:
     its variables. A `tf.Variable` larger than `BLOCK_BYTES` is split into files, its
     blocks, named by their hash. A block that the newest checkpoint also has becomes a
     hard link to that file. So only changed blocks are written, and no checkpoint
-    depends on another. One of them may be marked as the best, which is kept however old it
-    is; the symbolic link `best` leads there.
+    depends on another. One may be marked as the best and is kept however old it is; the
+    symbolic link `best` points to it.
 
     Attributes:
       directory: Directory of the checkpoints.
@@ -111,7 +111,7 @@ class Checkpoints:
         return name
 
     def mark(self, name: str) -> None:
-        """Let the link `best` lead to a checkpoint, if file systems have links."""
+        """Point the link `best` to a checkpoint, if the file system has links."""
         new = self.directory / f".{BEST}"
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)

@@ -88,7 +88,7 @@ def program() -> Iterator[None]:
 
 
 def in_program() -> bool:
-    """Return whether the present trace is part of such a program."""
+    """Return whether the current trace is part of such a program."""
     return _in_program.get()
 
 

@@ -31,7 +31,7 @@ _importing = contextvars.ContextVar("_importing", default=True)
 
 @contextlib.contextmanager
 def without_imports() -> Iterator[None]:
-    """Read configs without importing code that they name, so check less."""
+    """Read configs without importing code that they name, and with fewer checks."""
     token = _importing.set(False)
     try:
         yield

@@ -19,8 +19,8 @@ ENDINGS = (".json", ".yaml", ".yml")
 def override(values: dict, assignments: Iterable[str]) -> dict:
     """Copy a nested mapping with assignments `a.b=value` applied; values are YAML.
 
-    What is inside of another one is assigned after it, else the last one counts. Only
-    the form is checked here; `sections.build` checks names and types.
+    A key inside of another one is assigned after it; otherwise, the last one counts.
+    Only the form is checked here; `sections.build` checks names and types.
     """
     values = sections.to_dict(values)
     for assignment in sorted(assignments, key=_depth):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 LONGEST = 800
-"""Most characters of a line; longer ones lose their middle."""
+"""Largest number of characters in a line; longer ones lose their middle."""
 LIBRARIES = sys.stdlib_module_names | {
     "agents",
     "gymnasium",

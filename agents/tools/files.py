@@ -117,7 +117,7 @@ def alone(directory: str | pathlib.Path, wait: bool = False) -> Iterator[None]:
     The kernel holds the lock and drops it when the process ends in any way, so a
     leftover file locks nothing; its content only names the process to wait for. Network
     file systems pass the lock on to other machines; file systems without locks keep
-    nobody away.
+    no process out.
 
     Args:
       directory: Location of the file `lock`.

@@ -42,7 +42,7 @@ class InGraphBatchEnv:
       steps: Number of environment steps begun so far, updated while the graph runs.
       training: Whether the last call of `simulate` trained; None before the first.
       current: State from which the next call continues; None if episodes begin.
-      elapsed: Environment steps of training before all episodes begin, set by the caller.
+      elapsed: Environment steps of training when episodes begin, set by the caller.
     """
 
     compiled = False

@@ -49,7 +49,7 @@ class Loop:
 
     Attributes:
       step: Environment steps of training so far.
-      phase: Number of the present phase.
+      phase: Number of the current phase.
       stopping: Whether to stop after it; set by the caller.
       best: Best mean return of evaluations, or of training phases if there are none,
         with the name of its checkpoint: `{"score", "checkpoint"}`; None at first.
@@ -74,7 +74,7 @@ class Loop:
           seed: Seed of the environments.
           checkpoints: Directory to save to at the ends of phases.
           state: Function that returns further JSON values to save.
-          callbacks: Followers of the run, see `experiments.callbacks.Callbacks`.
+          callbacks: Followers of the run; see `experiments.callbacks.Callbacks`.
         """
         self._batch_env = batch_env
         self._algorithm = algorithm
@@ -264,7 +264,7 @@ class Steps(Progress):
     ) -> None:
         """Abandon all episodes; the next ones begin with these seeds `[N]`.
 
-        `elapsed` are the environment steps of training so far.
+        `elapsed` is the number of environment steps of training so far.
         """
         super().__init__()
         batch_env.discontinue(seeds)
@@ -294,7 +294,7 @@ class Steps(Progress):
 
 
 class FirstEpisodes:
-    """Collector of each row's first episodes, so that short ones are not preferred.
+    """Collector of each row's first episodes, so that short ones are not favored.
 
     Attributes:
       scores, lengths: Scores and lengths of the counted episodes.

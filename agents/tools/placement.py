@@ -1,6 +1,6 @@
-"""On which devices variables are, and whether there is room for them.
+"""Devices of variables, and the free memory for them.
 
-Operations follow the variables that they use. Which devices, `devices.use` tells.
+Operations follow the variables that they use. `devices.use` chooses the devices.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def function(body: Callable, jit: bool, memory: bool) -> Callable:
     Args:
       body: Function to trace.
       jit: Whether XLA compiles it, unless it needs several devices.
-      memory: Whether it uses the memory besides the networks.
+      memory: Whether it uses the memory in addition to the networks.
     """
     policy, device, strategy = current.get()
     several = strategy is not None or (memory and device is not None)
@@ -77,7 +77,7 @@ def free_bytes(group: pathlib.Path = pathlib.Path("/sys/fs/cgroup")) -> int:
             int((group / name).read_text()) for name in ("memory.max", "memory.current")
         )
         pairs = map(str.split, (group / "memory.stat").read_text().splitlines())
-        cached = int(dict(pairs)["inactive_file"])  # Is given back when it is needed.
+        cached = int(dict(pairs)["inactive_file"])  # Is given back on demand.
     except (OSError, ValueError):  # No container, or without a limit.
         return free
     return min(free, limit - used + cached)

@@ -12,11 +12,11 @@ from ruamel import yaml
 from agents.tools import errors
 
 LONGEST = 50_000
-"""Most characters of a text."""
+"""Largest number of characters in a text."""
 MOST = 10_000
-"""Most values in a text, after replacing aliases by their values."""
+"""Largest number of values in a text, after replacing aliases by their values."""
 DEEPEST = 50
-"""Most levels of nested mappings and lists."""
+"""Largest number of levels of nested mappings and lists."""
 
 TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
 """Allowed tags."""

@@ -140,7 +140,7 @@ class Worker:
 
         Raises:
           EnvProcessError: if the child failed, is gone, or took too long.
-          Exception: that the child sent in order to be raised here.
+          Exception: that the child sent to be raised here.
         """
         try:
             kind, value = self._channel.receive()

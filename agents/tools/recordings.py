@@ -124,14 +124,14 @@ def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarr
     """Arrange consecutive steps side by side.
 
     An episode that was abandoned without a flag becomes truncated: where the next
-    observation of a step differs from the observation of the step behind it.
+    observation of a step differs from the observation of the following step.
 
     Args:
       steps: Structures of arrays `[B, ...]` by `NAMES`, in order of time.
       indices: Integers `[B]`, equal for steps of one fragment.
 
     Returns:
-      Structures of arrays `[F, T, ...]`, with zeros behind shorter fragments, and a
+      Structures of arrays `[F, T, ...]`, with zeros after shorter fragments, and a
       mask of valid steps, bool `[F, T]`.
     """
     order = np.argsort(indices, kind="stable")
@@ -150,7 +150,7 @@ def fragments(steps: dict[str, Any], indices: np.ndarray) -> tuple[Any, np.ndarr
 
 
 def _abandoned(pieces: dict[str, Any]) -> np.ndarray:
-    """Find steps `[F, T - 1]` whose next observation is not that of the step behind."""
+    """Find steps `[F, T - 1]` whose next observation is not that of the next step."""
     now, following = pieces["observation"], pieces["next_observation"]
     result = np.zeros_like(pieces["truncated"][:, 1:])
     for x, y in zip(spaces.flatten(now), spaces.flatten(following), strict=True):

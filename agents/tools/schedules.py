@@ -26,7 +26,7 @@ class Schedule:
     unit: str = "steps"
     values: tuple[float, ...] = ()
     boundaries: tuple[float, ...] = ()
-    """Steps at which the next one of the values begins."""
+    """Steps at which the next of the values begins."""
 
     KEYS = {
         "type": "type",

@@ -48,7 +48,7 @@ def build(cls: type, values: Any, path: str = "") -> Any:
             raise config_.ConfigError(f"config key '{full}' {error.text}") from error
         except errors.Mistake:
             raise
-        except ValueError as error:  # Dataclasses refuse values by it.
+        except ValueError as error:  # Raised by dataclasses that refuse values.
             raise config_.ConfigError(f"{where}: {error}") from error
     return made
 

@@ -31,7 +31,7 @@ def simulate(
     algorithm chooses actions for the other part and learns from it. The algorithm is
     called twice per batch step, each time for half of the rows. An update after the
     last row of a batch step therefore finds the first half one step ahead: it has
-    already chosen its next actions, also at the end of a call.
+    already chosen its next actions, even at the end of a call.
 
     Args:
       batch_env: Environments in the graph, `N` rows; see `InGraphBatchEnv`.
@@ -233,7 +233,7 @@ def _act(
 def _learn(
     algorithm, rows, observation, action, after: steps_.After, training: bool
 ) -> None:
-    """Tell the algorithm what happened, if it is training."""
+    """Report the transitions to the algorithm, if it is training."""
     if not training:
         return
     calls.call(

@@ -19,7 +19,7 @@ def encode(space: spaces.Space) -> dict[str, Any]:
     """Encode a space as a JSON value, such as `{"type": "Discrete", "n": 3, ...}`.
 
     Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple are written in parts;
-    spaces of other classes, also nested ones, are pickled. The state of random
+    spaces of other classes, even nested ones, are pickled. The state of random
     generators is lost.
 
     Raises:

@@ -1,6 +1,6 @@
 """Environments in separate processes, and wrappers that Gymnasium lacks.
 
-Gymnasium itself has these wrappers of the ancestors of this toolkit:
+Gymnasium itself has these wrappers of this toolkit's predecessors:
 
 - `ActionRepeat`: `RepeatAction(num_repeats)`, `MaxAndSkipObservation`
 - `AutoReset`: `Autoreset`; not needed here, because batches own their resets
@@ -125,7 +125,7 @@ class RangeNormalize(gymnasium.Wrapper):
       action: Likewise for actions.
 
     Raises:
-      ValueError: if a space that must be mapped is no box, or not finite.
+      ValueError: if a space that must be mapped is not a box, or not finite.
     """
 
     def __init__(

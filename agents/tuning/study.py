@@ -170,7 +170,7 @@ class Study:
             ) from error
 
     def _repeat_interrupted(self) -> None:
-        """Enqueue trials that no process works on any more, in their run directory."""
+        """Enqueue interrupted trials again, with their run directories."""
         import optuna
 
         states = optuna.trial.TrialState

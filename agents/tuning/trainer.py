@@ -33,7 +33,7 @@ class TrialError(errors.Failure):
 def train(
     program: Sequence[str], directory: pathlib.Path, name: str, chosen: dict[str, Any]
 ) -> Iterator[Iterator[tuple[int, float]]]:
-    """Train in a separate process, which is saved and stopped with the context.
+    """Train in a separate process, which saves and stops when the context ends.
 
         with train(program, directory, name, chosen) as scores:
             for step, score in scores: ...
@@ -43,8 +43,8 @@ def train(
     and `WriteError` if the disk is full.
 
     Args:
-      program: Command that trains like `agents train`, as long as the process lives
-        whose id is its first argument; further arguments follow.
+      program: Command that trains like `agents train`, as long as the process with the
+        id in its first argument lives; further arguments follow.
       directory: Directory of the study, with the config.
       name: Name of the run directory in it; an existing run continues.
       chosen: Values of the config to replace.

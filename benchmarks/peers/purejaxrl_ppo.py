@@ -3,8 +3,8 @@
     PYTHON benchmarks/peers/purejaxrl_ppo.py --source DIR [--num_envs 4] [--steps N]
 
 DIR is a checkout of https://github.com/luchris429/purejaxrl. Its wrappers are replaced,
-since they expect an older gymnax. `compile_seconds` is lowering and compiling of the
-whole training; `steps_per_s` counts running it.
+since they expect an older gymnax. `compile_seconds` is for lowering and compiling the
+whole training; `steps_per_s` is the rate of running it.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 
 class FlattenObservationWrapper:
-    """Adapts gymnax 1.0, whose step tells termination and truncation apart."""
+    """Adapter for gymnax 1.0, whose step returns both termination and truncation."""
 
     def __init__(self, env):
         self._env = env
@@ -43,7 +43,7 @@ class FlattenObservationWrapper:
 
 
 class LogWrapper(FlattenObservationWrapper):
-    """Adds the return of the episode that ended to the info."""
+    """Wrapper that adds the return of the episode that ended to the info."""
 
     @functools.partial(jax.jit, static_argnums=(0,))
     def reset(self, key, params=None):

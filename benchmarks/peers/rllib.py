@@ -3,8 +3,8 @@
     python benchmarks/peers/rllib.py --algorithm impala|ppo --env ID --seconds S
         [--envs N --unroll T --epochs E --minibatch M]
 
-Without numbers of environments it runs as it comes, with two runners. The time until
-the first results, with all that starts and warms up, is not counted.
+Without numbers of environments it uses its defaults, with two runners. The time until
+the first results, which includes starting and warming up, is not counted.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def pong(settings: dict) -> gymnasium.Env:
 
 
 def steps(result: dict, algorithm: str) -> dict[str, float]:
-    """Environment steps so far; those of PPO it counts as trained once per minibatch."""
+    """Environment steps so far; RLlib counts those of PPO once per minibatch."""
     sampled = {"sampled": result["env_runners"]["num_env_steps_sampled_lifetime"]}
     if algorithm == "ppo":
         return sampled

@@ -29,7 +29,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     settings, num_envs = {}, 1
-    if args.algorithm in ("dqn", "sac"):  # As they come; start early enough to be seen.
+    if args.algorithm in ("dqn", "sac"):  # Defaults, except for an early start.
         settings = {"learning_starts": 1000}
     elif args.setting == "equal":
         settings, num_envs = {"n_steps": 128}, 16

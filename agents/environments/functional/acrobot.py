@@ -49,9 +49,9 @@ class Acrobot(functional_env.FunctionalEnv):
 
 
 def _derivative(state: tf.Tensor, torque: tf.Tensor) -> tf.Tensor:
-    """Compute the derivative of states `[N, 4]`, by the book of Sutton and Barto.
+    """Compute the derivative of states `[N, 4]`, as in the book by Sutton and Barto.
 
-    Masses, lengths and moments of inertia are one, centers of mass lie at one half.
+    Masses, lengths and moments of inertia are one; centers of mass lie at one half.
     """
     first, second, speed, turn = tf.unstack(state, axis=1)
     sine, cosine = tf.sin(second), tf.cos(second)

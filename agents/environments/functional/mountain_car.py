@@ -34,7 +34,7 @@ class _Valley(functional_env.FunctionalEnv):
         return (state[:, 0] >= self.goal) & (state[:, 1] >= 0.0)
 
     def force(self, action: tf.Tensor) -> tf.Tensor:
-        """Return the acceleration by the motor, `[N]`."""
+        """Return the acceleration due to the motor, `[N]`."""
         raise NotImplementedError
 
 

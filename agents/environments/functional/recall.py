@@ -1,4 +1,4 @@
-"""Recall: choose at the end the cue of the beginning."""
+"""Recall: choose at the end the cue that was shown at the beginning."""
 
 import gymnasium
 import tensorflow as tf

@@ -24,8 +24,8 @@ class Mujoco(batch_env.Backend):
       num_threads: Threads that step them; by default one per processor.
       max_length: Steps after which to truncate episodes; by default the robot's limit.
       first_row: Offset of the row numbers in errors.
-      overlap: Whether rows move between `start` and `finish` already. That needs one
-        thread more, to which to hand over takes longer than to step few small robots.
+      overlap: Whether rows already move between `start` and `finish`. That needs one
+        more thread; handing over to it takes longer than stepping a few small robots.
 
     Attributes:
       simulations: State and fields of the rows.
@@ -103,7 +103,7 @@ class Mujoco(batch_env.Backend):
             self._observe(targets, rows)
 
     def _act(self) -> np.ndarray:
-        """Return the controls of the actions, and remember what the reward needs."""
+        """Return the controls of the actions, and store the inputs of the reward."""
         self._before = copy.deepcopy(self.robot.before(self._data))
         return functions.control(self.robot, self._action, self._shape)
 
@@ -125,7 +125,7 @@ class Mujoco(batch_env.Backend):
             target[rows] = leaf[rows]
 
     def _require_continued(self):
-        """Raise EnvDataError if MuJoCo began anew in the middle of an episode."""
+        """Raise EnvDataError if MuJoCo restarted in the middle of an episode."""
         restarted = not self.robot.resumes and self.simulations.restarted()
         if np.any(restarted):
             self._complain_of(restarted)

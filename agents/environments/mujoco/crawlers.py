@@ -54,7 +54,7 @@ class Ant(task.Task):
         return np.clip(data.cfrc_ext, *self.contact_force_range)
 
     def _healthy(self, data):
-        """Return which rows have a torso at a good height."""
+        """Return which rows have a torso at a healthy height."""
         low, high = self.healthy_z_range
         height = data.qpos[:, 2]
         finite = np.isfinite(data.qpos).all(1) & np.isfinite(data.qvel).all(1)

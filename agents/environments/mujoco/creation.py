@@ -7,7 +7,7 @@ from agents.environments.mujoco import backend, robot, task
 
 
 def covers(environment: config.Environment) -> bool:
-    """Return whether this backend runs exactly what is described."""
+    """Return whether this backend runs exactly the described environment."""
     if environment.wrappers:  # Of single environments.
         return False
     if robot.is_robot(singles.function(environment.id)):
@@ -52,7 +52,7 @@ def _robot(environment: config.Environment) -> robot.Robot:
 
 @functools.cache
 def _missing() -> str | None:
-    """Return why mjbatch cannot be imported; None if it can."""
+    """Return the reason why mjbatch cannot be imported; None if it can."""
     try:
         import mjbatch  # noqa: F401
     except ImportError as error:

@@ -30,7 +30,7 @@ class FieldError(errors.Mistake):
 
 
 class _Writable:
-    """Object whose attributes are arrays; to assign one writes into the array."""
+    """Object whose attributes are arrays; assigning one writes into the array."""
 
     def __setattr__(self, name: str, value: Any):
         array = getattr(self, name)
@@ -64,7 +64,7 @@ class Fields(_Writable):
         length: int,
         load: Callable[[str], np.ndarray],
     ):
-        """Create fields of a model and a number of rows, loaded at their first use."""
+        """Create fields of a model and a number of rows, loaded on first use."""
         given = {"model": model, "dt": dt, "_length": length, "_load": load}
         self.__dict__.update(given)
 
@@ -119,10 +119,10 @@ class Part(_Writable):
 
 
 class Random:
-    """Generators of K rows, with the functions of one that draw for every row.
+    """Generators of K rows, with the functions of one, which draw for every row.
 
-    Rows draw from their own generators, so that their numbers do not depend on which
-    other rows there are.
+    Rows draw from their own generators, so that their numbers do not depend on the
+    other rows.
     """
 
     def __init__(self, generators: Iterable[np.random.Generator]):

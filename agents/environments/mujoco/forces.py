@@ -40,10 +40,10 @@ def add(spec: Any) -> None:
 
 @functools.cache
 def _register() -> list[Any]:
-    """Register the plugin; return what must live as long as the process.
+    """Register the plugin; return the objects that must live as long as the process.
 
-    The callbacks in Python have nothing to do, and are not part of steps. The one of
-    the steps gets one argument more than the function takes, which C ignores.
+    The callbacks in Python do nothing, and are not part of steps. The callback of the
+    steps gets one more argument than the function takes, which C ignores.
     """
     library = _library()
     pointer, number = ctypes.c_void_p, ctypes.c_int

@@ -16,7 +16,7 @@ _KINDS = {"reward": ("numbers", "fiu"), "terminal": ("bool", "b")}
 class ResultError(errors.Mistake, checks.EnvDataError):
     """Result of a robot's function with the wrong shape or dtype.
 
-    It is a mistake in code, but shows at any step of a run, as data do.
+    It is a mistake in code but, like bad data, may appear at any step of a run.
     """
 
 

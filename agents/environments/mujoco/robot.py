@@ -42,11 +42,11 @@ class Robot(abc.ABC):
         a `mujoco.MjSpec`.
       frame_skip: Time steps of the model per step.
       max_length: Steps after which to truncate episodes; None for no limit.
-      forces: Whether `cacc`, `cfrc_int` and `cfrc_ext` are computed in steps.
+      forces: Whether `cacc`, `cfrc_int` and `cfrc_ext` are computed in every step.
       varied: Names of fields of `mujoco.MjModel` that `vary` changes.
       observation_space: By default unlimited, shaped like observations.
       action_space: By default the control ranges of the actuators.
-      resumes: Whether episodes go on when unstable physics let MuJoCo begin anew.
+      resumes: Whether episodes go on when unstable physics make MuJoCo restart.
     """
 
     model: str | pathlib.Path | Any
@@ -61,8 +61,8 @@ class Robot(abc.ABC):
     def vary(self, model: Any, random: Any) -> None:
         """Change the models of K rows at the beginnings of their episodes.
 
-        The fields in `varied` have the values of the file. Constants that MuJoCo
-        derives from them follow.
+        At first, the fields in `varied` have the values of the file. Constants that
+        MuJoCo derives from them are updated.
 
         Args:
           model: Fields `[K, ...]` that can be written, like
@@ -73,7 +73,7 @@ class Robot(abc.ABC):
 
     @abc.abstractmethod
     def initial(self, data: Any, random: Any) -> None:
-        """Write the beginnings of K episodes, by default those of the model.
+        """Write the initial states of K episodes, by default those of the model.
 
         Args:
           data: Fields `[K, ...]` of the state that can be written, like `qpos`.
@@ -83,7 +83,7 @@ class Robot(abc.ABC):
         """
 
     def before(self, data: Any) -> Any:
-        """Return what `reward` needs to know of the time before the step."""
+        """Return the data from before the step that `reward` needs."""
         return None
 
     @abc.abstractmethod
@@ -95,7 +95,7 @@ class Robot(abc.ABC):
         """Return rewards `[N]` of a step.
 
         Args:
-          before: Result of `before`, ahead of the step.
+          before: Result of `before`, called ahead of the step.
           action: Actions `[N, ...]`.
           data: Fields after the step.
         """

@@ -16,7 +16,7 @@ _SIZE = 480
 class RobotEnv(gymnasium.Env):
     """Environment of one robot: a batch of one row, which can be rendered.
 
-    Pictures show the first camera of the model, or else its middle.
+    Pictures show the view of the model's first camera, or else the model's center.
 
     Args:
       robot: Functions and model.

@@ -31,7 +31,7 @@ class Simulations:
     """
 
     def __init__(self, robot: robot_.Robot, length: int, num_threads: int):
-        """Create simulations, without state until they begin."""
+        """Create simulations, which have no state until they begin."""
         import mjbatch
         import mujoco
 
@@ -84,11 +84,11 @@ class Simulations:
         return data
 
     def restarted(self) -> np.ndarray:
-        """Return where MuJoCo began anew because physics were unstable, bool `[N]`."""
+        """Return the rows where unstable physics made MuJoCo restart, bool `[N]`."""
         return self._warning[:, _FIRST_BAD:, 1].any(1)
 
     def unstable(self) -> np.ndarray:
-        """Return where the state is not finite, bool `[N]`."""
+        """Return the rows whose state is not finite, bool `[N]`."""
         return ~np.isfinite(self._state).all(1)
 
     def _vary(self, rows: np.ndarray, random: fields.Random) -> None:
@@ -139,7 +139,7 @@ class Simulations:
         return np.asarray(value)
 
     def _expand(self, name: str) -> np.ndarray:
-        """Return the values of a field that every row has for itself."""
+        """Return the values of a field, separate for every row."""
         self._nominal(name)
         return self._batch.expand(name)
 
@@ -164,7 +164,7 @@ def load(robot: robot_.Robot) -> Any:
 
 
 def _spec(robot: robot_.Robot) -> tuple[Callable[[], Any], str]:
-    """Return how to create the spec of a robot, and where it comes from."""
+    """Return a function that creates the spec of a robot, and its source as text."""
     import mujoco
 
     model = robot.model

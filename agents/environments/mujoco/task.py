@@ -25,7 +25,7 @@ GYMNASIUM = {
     "Swimmer-v5": "walkers:Swimmer",
     "Walker2d-v5": "walkers:Walker2d",
 }
-"""Classes of this package by names in Gymnasium."""
+"""Classes of this package by their names in Gymnasium."""
 RENDERING = {
     *("camera_id", "camera_name", "default_camera_config", "height", "max_geom"),
     *("render_mode", "visual_options", "width"),
@@ -34,7 +34,7 @@ RENDERING = {
 
 
 class TaskError(errors.Mistake):
-    """Task of Gymnasium with arguments that it does not have here."""
+    """Task of Gymnasium with arguments that are not supported here."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -42,7 +42,7 @@ class Task(robot.Robot):
     """Robot with the arguments of a class in `gymnasium.envs.mujoco`.
 
     Attributes:
-      normal_velocities: Whether noise of first velocities is normal, not uniform.
+      normal_velocities: Whether the noise on initial velocities is normal, not uniform.
     """
 
     xml_file: str
@@ -52,7 +52,7 @@ class Task(robot.Robot):
     normal_velocities = False
 
     def initial(self, data: Any, random: Any) -> None:
-        """Add noise to positions and velocities, by the argument `reset_noise_scale`."""
+        """Add noise to positions and velocities, scaled by `reset_noise_scale`."""
         scale, model = self.reset_noise_scale, data.model
         data.qpos += random.uniform(-scale, scale, model.nq)
         if self.normal_velocities:

@@ -10,7 +10,7 @@ from agents.environments.mujoco import task
 
 @dataclasses.dataclass(eq=False)
 class HalfCheetah(task.Task):
-    """Two legs on a back that never fall: HalfCheetah-v5."""
+    """Two-legged body that never falls: HalfCheetah-v5."""
 
     xml_file: str = "half_cheetah.xml"
     frame_skip: int = 5
@@ -53,7 +53,7 @@ class Swimmer(HalfCheetah):
 
 @dataclasses.dataclass(eq=False)
 class Walker2d(Swimmer):
-    """Two legs that fall: Walker2d-v5."""
+    """Two legs that can fall: Walker2d-v5."""
 
     xml_file: str = "walker2d_v5.xml"
     ctrl_cost_weight: float = 1e-3
@@ -88,7 +88,7 @@ class Walker2d(Swimmer):
 
 @dataclasses.dataclass(eq=False)
 class Hopper(Walker2d):
-    """One leg that falls: Hopper-v5."""
+    """One leg that can fall: Hopper-v5."""
 
     xml_file: str = "hopper.xml"
     healthy_state_range: tuple[float, float] = (-100.0, 100.0)
