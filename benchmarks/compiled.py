@@ -1,6 +1,6 @@
 """PPO on compiled CartPole, with learning, against PureJaxRL on the same processor.
 
-    python benchmarks/compiled.py --peers PYTHON --source DIR [--repeats 3]
+    python benchmarks/compiled.py --peers PYTHON --source DIR [--repeats 3] [--solve]
 
 PYTHON is the interpreter of an environment with jax, flax, optax, distrax and gymnax;
 DIR is a checkout of PureJaxRL. Both use its settings: 128 steps, 4 epochs, 4
@@ -9,10 +9,13 @@ minibatches, 64-64 networks. They take turns, each in a process of its own.
 
 import argparse
 import json
+import math
 import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 STEPS = {4: 499_712, 64: 999_424, 1024: 3_932_160}
@@ -24,9 +27,13 @@ def main() -> None:
     parser.add_argument("--peers", required=True, metavar="PYTHON")
     parser.add_argument("--source", required=True, metavar="DIR")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--solve", action="store_true", help="measure seconds to 475")
     args = parser.parse_args()
     peer = [args.peers, str(ROOT / "benchmarks/peers/purejaxrl_ppo.py")]
     peer += ["--source", args.source]
+    if args.solve:
+        print(json.dumps(solve(peer, args.repeats)))
+        return
     result = {}
     for size, steps in STEPS.items():
         ours = [sys.executable, "-m", "agents.scripts.benchmark", "train"]
@@ -48,6 +55,31 @@ def main() -> None:
         result[size] = row
         print(f"{size:>5} environments: {row}", flush=True)
     print(json.dumps(result))
+
+
+def solve(peer: list[str], repeats: int) -> dict[str, list[float] | float]:
+    """Seconds of whole processes until CartPole is solved, a seed per repeat."""
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(-1, repeats):  # The first one only keeps the programs.
+            command = [sys.executable, "-m", "agents.scripts.train", "--quiet"]
+            command += ["--config", "cartpole_compiled", "--seed", str(seed + 1)]
+            command += ["--set", "train.stop_at=475", "--set", "train.eval_every=25000"]
+            command += ["--logdir", folder, "--timestamp", str(seed + 1)]
+            start = time.perf_counter()
+            subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+            ours.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            found = run([*peer, "--seed", str(seed + 1)])
+            share = found["share_to_475"] or math.inf
+            whole = time.perf_counter() - start
+            theirs.append(whole - found["seconds"] * (1.0 - share))
+    ratios = [b / a for a, b in zip(ours[1:], theirs[1:], strict=True)]
+    return {
+        "agents": [round(x, 1) for x in ours[1:]],
+        "purejaxrl": [round(x, 1) for x in theirs[1:]],
+        "ratio": round(statistics.median(ratios), 2),
+    }
 
 
 def run(command: list[str]) -> dict:

@@ -61,7 +61,7 @@ class StreamingNormalize(tf.Module):
         axes = list(range(mask.shape.rank))
         count = tf.reduce_sum(tf.cast(mask, tf.float64))
         mean = tf.math.divide_no_nan(tf.reduce_sum(value * weight, axes), count)
-        squares = tf.reduce_sum(weight * (value - mean) ** 2, axes)
+        squares = tf.reduce_sum(weight * tf.square(value - mean), axes)
         total = self.count + count
         share = tf.math.divide_no_nan(count, total)
         difference = mean - self.mean

@@ -16,6 +16,7 @@ import types
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class FlattenObservationWrapper:
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--source", required=True)
     parser.add_argument("--num_envs", type=int, default=4)
     parser.add_argument("--steps", type=float, default=5e5)
+    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     sys.path.insert(0, args.source)
     wrappers = types.ModuleType("purejaxrl.wrappers")
@@ -98,20 +100,32 @@ def main() -> None:
     start = time.perf_counter()
     train = jax.jit(ppo.make_train(config)).lower(jax.random.PRNGKey(0)).compile()
     compiled = time.perf_counter()
-    result = jax.block_until_ready(train(jax.random.PRNGKey(1)))
+    result = jax.block_until_ready(train(jax.random.PRNGKey(args.seed)))
     seconds = time.perf_counter() - compiled
     steps = int(config["NUM_UPDATES"]) * 128 * args.num_envs
-    metrics = result["metrics"]["returned_episode_returns"]
+    metrics = result["metrics"]
+    returns = metrics["returned_episode_returns"]
     print(
         json.dumps(
             {
                 "steps_per_s": round(steps / seconds),
                 "compile_seconds": round(compiled - start, 2),
                 "steps": steps,
-                "return": round(float(metrics[-1].mean()), 1),
+                "return": round(float(returns[-1].mean()), 1),
+                "seconds": seconds,
+                "share_to_475": solved(returns, metrics["returned_episode"]),
             }
         )
     )
+
+
+def solved(returns, ended) -> float | None:
+    """Share of the run until the mean of the last 100 episodes reaches 475, if ever."""
+    where = np.flatnonzero(np.asarray(ended))
+    ends = np.asarray(returns).ravel()[where]
+    means = np.convolve(ends, np.full(100, 0.01), "valid")
+    good = np.flatnonzero(means >= 475)
+    return float(where[good[0] + 99] / np.size(ended)) if len(good) else None
 
 
 if __name__ == "__main__":
