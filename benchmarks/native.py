@@ -2,7 +2,8 @@
 
     python benchmarks/native.py [--repeats 5] [--seconds 2] [--ids Ant-v5 ...]
 
-`limit` steps one bare environment on each processor and nothing else. Actions are
+`limit` steps one bare environment on each processor and nothing else; `physics` steps the
+simulations of backend mujoco without observations, rewards and resets. Actions are
 random, finished rows are reset, and there is no policy; workers step in two halves.
 Contestants take turns; ratios are medians over turns, to hold on a noisy machine.
 """
@@ -14,6 +15,8 @@ import json
 import statistics
 
 import backends
+
+from agents.environments import Environment, make
 
 IDS = ("HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
 SIZES = (16, 64)
@@ -36,8 +39,8 @@ def measure(name: str, repeats: int) -> dict[str, float]:
     """Median ratios to the limit of all contestants on one environment."""
     functions, closing = {}, []
     for size in SIZES:
-        for key, make in makers(name).items():
-            step, close = make(size)
+        for key, create in makers(name).items():
+            step, close = create(size)
             functions[f"{key} {size}"] = functools.partial(backends.rate, step, size)
             closing.append(close)
     rates = {"limit": []} | {key: [] for key in functions}
@@ -53,6 +56,7 @@ def measure(name: str, repeats: int) -> dict[str, float]:
 def makers(name: str) -> dict:
     """Functions that make the contestants of a size."""
     found = {
+        "physics": lambda size: physics(name, size),
         "mujoco": lambda size: backends.ours(name, size, "mujoco"),
         "workers": lambda size: backends.halves(name, size),
     }
@@ -60,6 +64,19 @@ def makers(name: str) -> dict:
         other = pooled(name)
         found[f"envpool {other}"] = lambda size: backends.ours(other, size, "envpool")
     return found
+
+
+def physics(name: str, size: int):
+    """Functions that step and close the simulations of backend mujoco."""
+    batch = make.batch(Environment(name, "mujoco", size))
+    batch.reset()
+    controls = [x.astype(float) for x in backends.actions(batch.action_space, size)]
+
+    def step():
+        batch.simulations.step(controls[0])
+        controls.append(controls.pop(0))
+
+    return step, batch.close
 
 
 def pooled(name: str) -> str:

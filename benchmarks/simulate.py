@@ -4,7 +4,9 @@
 
 All contestants take turns in one process, so that ratios hold on a noisy machine:
 
-- limit: one process per core, each of which steps one bare environment;
+- limit: one process per core, each of which steps one bare environment; still: the same
+  with actions that are zero, like those of an untrained policy, since the physics of a
+  robot at rest on the ground may take longer than that of one that jumps about;
 - workers: the `workers` backend alone, random actions;
 - simulate: the `simulate` op with the policy of the paper (200-100), no training, in
   two halves (the default for that many agents); whole: the same without halves;
@@ -13,6 +15,7 @@ All contestants take turns in one process, so that ratios hold on a noisy machin
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import statistics
@@ -46,6 +49,7 @@ def main() -> None:
     commands.start_tensorflow()
     contestants = {
         "limit": Limit(args.env),
+        "still": Limit(args.env, still=True),
         "workers": Workers(args.env, args.num_agents),
         "simulate": Simulate(args.env, args.num_agents, halves=True),
         "whole": Simulate(args.env, args.num_agents, halves=False),
@@ -54,7 +58,8 @@ def main() -> None:
     pairs = PAIRS
     if args.env in task.GYMNASIUM:
         contestants["native"] = Simulate(args.env, args.num_agents, False, "mujoco")
-        pairs = (*PAIRS, ("native", "limit"), ("native", "simulate"))
+        others = ("limit", "still", "simulate")
+        pairs = (*PAIRS, *(("native", other) for other in others))
     rates = {name: [] for name in contestants}
     for contestant in contestants.values():
         contestant.run(0.5)
@@ -78,12 +83,14 @@ def main() -> None:
 
 
 class Limit:
-    """One bare environment per core, random actions drawn beforehand."""
+    """One bare environment per core, random actions drawn beforehand, or zeros."""
 
-    def __init__(self, env: str) -> None:
+    def __init__(self, env: str, still: bool = False) -> None:
         from agents.environments import Environment, make
 
         self._constructor = make.constructor(Environment(env))
+        if still:
+            self._constructor = functools.partial(resting, self._constructor)
 
     def run(self, seconds: float) -> float:
         """Sum of the steps per second of all cores."""
@@ -93,6 +100,14 @@ class Limit:
 
     def close(self) -> None:
         """Do nothing, because every run ends its own processes."""
+
+
+def resting(constructor) -> gymnasium.Env:
+    """Create an environment whose space of actions, a box, has only zeros."""
+    env = constructor()
+    zeros = np.zeros_like(env.action_space.low)
+    env.action_space = gymnasium.spaces.Box(zeros, zeros)
+    return env
 
 
 class Workers:

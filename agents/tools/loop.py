@@ -190,8 +190,6 @@ class Loop:
             if not episodes.complete:
                 yield steps.report("evaluate", self.step)
         metrics = summary(episodes.scores, episodes.lengths)
-        quartiles = np.percentile(episodes.scores, [25, 75]).tolist()
-        metrics |= zip(("lower_quartile", "upper_quartile"), quartiles, strict=True)
         if self._callbacks:
             self._callbacks.call("evaluation", self.step, metrics)
             metrics |= self._callbacks.result(metrics)
@@ -323,11 +321,16 @@ class FirstEpisodes:
 
 
 def summary(scores: list, lengths: list) -> dict[str, float | int | None]:
-    """Return mean score and length of episodes, None without episodes."""
+    """Return means and quartiles of episodes; means are None without episodes."""
+    if not scores:
+        return {"score": None, "length": None, "episodes": 0}
+    lower, upper = np.percentile(scores, [25, 75]).tolist()
     return {
-        "score": float(np.mean(scores, dtype=np.float64)) if scores else None,
-        "length": float(np.mean(lengths, dtype=np.float64)) if lengths else None,
+        "score": float(np.mean(scores, dtype=np.float64)),
+        "length": float(np.mean(lengths, dtype=np.float64)),
         "episodes": len(scores),
+        "lower_quartile": lower,
+        "upper_quartile": upper,
     }
 
 

@@ -146,6 +146,8 @@ def test_scores_are_those_of_all_episodes_that_ended_in_training():
         "score": (5 * 3 + 2 * 10) / 7,
         "length": (5 * 2 + 2 * 4) / 7,
         "episodes": 7,
+        "lower_quartile": 3.0,
+        "upper_quartile": (3 + 10) / 2,  # Of 3, 3, 3, 3, 3, 10, 10.
     }
 
 
