@@ -6,10 +6,9 @@ import keras
 class RMSprop(keras.optimizers.RMSprop):
     """Keras' RMSProp with a choice of the mean square at the beginning.
 
-    Beginning at zero, as Keras does, the first step moves every variable by
+    Beginning at zero, as Keras does, the first step may move every variable by
     `learning_rate / sqrt(1 - rho)`, however small its gradient: ten times the rate with
-    `rho` 0.99, which kills rectified units. Optimizers of TensorFlow 1, by which the
-    papers of A3C and IMPALA were tuned, begin at one.
+    `rho` 0.99. The RMSProp of TensorFlow 1, which IMPALA's authors used, begins at one.
 
     Args:
       initial_square: Mean of squared gradients before the first step.
