@@ -22,15 +22,18 @@ import sys
 
 import numpy as np
 
-from agents.experiments import curves, evaluation
+from agents.experiments import curves, evaluation, named
 
 ROOT = pathlib.Path(__file__).parents[1]
+FOLDER = ROOT / "docs/results"
+LISTED = 5
+"""Number of seeds up to which the table lists every return."""
 
 
 def main() -> None:
     """Run everything, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("configs", nargs="+", metavar="CONFIG")
+    parser.add_argument("configs", nargs="*", metavar="CONFIG")
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     parser.add_argument("--logdir", type=pathlib.Path, default=ROOT / "logdir/results")
     args = parser.parse_args()
@@ -41,6 +44,7 @@ def main() -> None:
             for seed, steps in seeds.items()
         }
         store(config, runs, args.seeds)
+    write_table()
 
 
 def expanded(text: str) -> list[tuple[str, int]]:
@@ -85,9 +89,7 @@ def command(name: str, *arguments: str) -> None:
 def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
     """Evaluate the final policies and write the results."""
     finals = {}
-    folder = ROOT / "docs/results"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / f"{config}.csv", "w", newline="") as file:
+    with open(FOLDER / f"{config}.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["seed", "step", "return"])
         for seed, run in runs.items():
@@ -110,11 +112,57 @@ def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
         "seconds": {seed: wall_seconds(run) for seed, run in runs.items()},
     }
     text = json.dumps(result, indent=2)
-    (folder / f"{config}.json").write_text(text + "\n")
+    (FOLDER / f"{config}.json").write_text(text + "\n")
     names = [str(run) for run in runs.values()]
-    command("plot", *names, "--outfile", str(folder / f"{config}.png"))
+    command("plot", *names, "--outfile", str(FOLDER / f"{config}.png"))
     numbers = ", ".join(f"{x:,.1f}" for x in returns)
     print(f"{config}: {result['interquartile_mean']:,.1f}; {numbers}", flush=True)
+
+
+def write_table() -> None:
+    """Write the table of all results into their page, in place of the old one."""
+    page = FOLDER / "README.md"
+    before, _, rest = page.read_text().partition("| config |")
+    _, _, after = rest.partition("\n\n")
+    page.write_text(f"{before}{table()}\n\n{after}")
+
+
+def table() -> str:
+    """Return the table of all results in Markdown, in the order of the named configs."""
+    lines = [
+        "| config | environment | steps | seeds | interquartile mean | 95% interval "
+        "| returns of seeds | date |",
+        "| --- | --- | ---: | ---: | ---: | --- | --- | --- |",
+    ]
+    for name in named.EXPERIMENTS:
+        path = FOLDER / f"{name}.json"
+        if path.exists():
+            lines.append(line(name, json.loads(path.read_text())))
+    return "\n".join(lines)
+
+
+def line(name: str, result: dict) -> str:
+    """Return the line of the table about the seeds that made the most steps."""
+    steps = max(final["step"] for final in result["finals"].values())
+    finals = [x for x in result["finals"].values() if x["step"] == steps]
+    returns = np.array([final["mean_return"] for final in finals])
+    lower, upper = map(shown, curves.interval(returns))
+    interval = f"{lower} to {upper}" if len(returns) > 1 else ""
+    if len(returns) > LISTED:
+        listed = f"{shown(returns.min())} to {shown(returns.max())}"
+    else:
+        listed = ", ".join(map(shown, returns))
+    middle = shown(curves.interquartile_mean(returns))
+    id = named.EXPERIMENTS[name]().environment.id.rpartition(":")[2]
+    return (
+        f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} | {middle} "
+        f"| {interval} | {listed} | {result['date']} |"
+    )
+
+
+def shown(number: float) -> str:
+    """Return a number with as many decimals as its size calls for."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.2f}"
 
 
 def commit() -> str:

@@ -14,16 +14,16 @@ from agents.experiments import named
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def load():
-    """The module of the command."""
-    path = ROOT / "benchmarks" / "gallery.py"
-    spec = importlib.util.spec_from_file_location("gallery", path)
+def load(name):
+    """The module of a command."""
+    path = ROOT / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-gallery = load()
+gallery, learning = load("gallery"), load("learning")
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +79,17 @@ def test_only_the_longest_runs_count():
     assert values["steps"] == 1_000_000
     finals = values["finals"].values()
     assert len(values["returns"]) == sum(x["step"] == 1_000_000 for x in finals)
+
+
+def test_table_of_results_is_that_of_the_data():
+    page = (gallery.FOLDER / "README.md").read_text()
+    assert learning.table() in page, "run `python benchmarks/learning.py`"
+
+
+def test_line_of_results_is_about_the_longest_runs():
+    pairs = zip((1.0, 2.0, 3.0, 60.0), (9, 9, 9, 5), strict=True)
+    finals = {str(x): {"mean_return": x, "step": step} for x, step in pairs}
+    line = learning.line("cartpole", {"finals": finals, "date": "today"})
+    cells = [x.strip() for x in line.split("|")[1:-1]]
+    assert cells[1:5] == ["CartPole-v1", "9", "3", "2.00"]
+    assert cells[5:] == ["1.00 to 3.00", "1.00, 2.00, 3.00", "today"]
