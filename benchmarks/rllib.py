@@ -148,7 +148,7 @@ def on_ray(config: Any, seconds: float) -> float:
             (report,) = executor.run(count * batch)
             return report.seconds
 
-        batch = executor.agent.batch_steps * config.environment.num_agents
+        batch = executor.algorithm.batch_steps * config.environment.num_agents
         run(4)
         count = max(int(seconds / (run(4) / 4)), 1)
         return count * batch / run(count)

@@ -164,6 +164,26 @@ def test_libraries_never_end_the_process_nor_parse_a_command_line():
     assert {file: names for file, names in found.items() if names} == {}
 
 
+def replaced(source):
+    """Functions of other objects that the source of a module replaces by lambdas."""
+    return [
+        ast.unparse(target)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) != "self"
+    ]
+
+
+def test_functions_of_other_objects_are_not_replaced():
+    files = sorted((ROOT / "agents").rglob("*.py"))
+    found = [name for file in files for name in replaced(file.read_text())]
+    # Keras would sum equal gradients of replicas, and has no switch for it.
+    assert found == ["self.optimizer._all_reduce_sum_gradients"]
+    assert replaced("memory.begin = lambda rows: None") == ["memory.begin"]
+    assert replaced("self.size = lambda: 3") == []
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -12,7 +12,52 @@ import tensorflow as tf
 from agents.environments import config as environment_config
 from agents.environments import make
 from agents.memories import transfer
-from agents.tools import simulation
+from agents.tools import metrics, simulation, steps
+
+
+class Divisible(Protocol):
+    """Algorithm whose acting and training happen in different processes.
+
+    This is what actors, learners and shards use besides `tools.algorithm.Algorithm`.
+    Only algorithms with sequences have `learn`, and only those with a replay memory
+    have `remembered` and the other functions that follow it.
+    """
+
+    memory: Any
+    generator: tf.random.Generator
+    metrics: metrics.Metrics
+    steps: tf.Variable
+    updates: tf.Variable
+    batch_steps: int
+    learning: bool
+
+    def acting(self) -> list[tf.Variable]:
+        """Return the variables that acting reads and training changes, in order."""
+
+    def train_when(self, due: tf.Tensor) -> None:
+        """Train if the scalar bool `due` is true."""
+
+    def learn(self, data: Any, mask: tf.Tensor) -> None:
+        """Update on sequences `[B, T, ...]`."""
+
+    def remembered(self, steps: tf.Tensor) -> None:
+        """Train as often as is due after this number of environment steps."""
+
+    def draw(self) -> dict[str, Any]:
+        """Draw a batch of the memory."""
+
+    def train_on(self, items: dict[str, Any]) -> tf.Tensor:
+        """Update once on a batch; return the errors of its transitions, `[B]`."""
+
+    def count(self, steps: tf.Tensor, ready: tf.Tensor) -> None:
+        """Count environment steps, if the memory is ready, toward later updates."""
+
+    def due(self) -> tf.Tensor:
+        """Return the number of updates that are due."""
+
+    @property
+    def start_size(self) -> int:
+        """Transitions in the memory before the first update."""
 
 
 class RunConfig(Protocol):
@@ -20,7 +65,7 @@ class RunConfig(Protocol):
 
     Attributes:
       environment: Kind, number, backend and arguments of the environments.
-      algorithm: Dataclass of the algorithm.
+      algorithm: Dataclass of the algorithm, which may be a user's.
       seed: Seed of the run.
     """
 
@@ -30,8 +75,12 @@ class RunConfig(Protocol):
 
     def create_algorithm(
         self, description: make.Description, num_agents: int | None = None
-    ) -> Any:
+    ) -> Divisible:
         """Create the algorithm with fresh variables, by default for all agents."""
+
+
+Data = list[np.ndarray] | dict[str, np.ndarray]
+"""Sequences, or entries of a replay memory."""
 
 
 class Chunk(NamedTuple):
@@ -48,7 +97,7 @@ class Chunk(NamedTuple):
       seconds: Duration of the call.
     """
 
-    data: list[np.ndarray] | dict[str, np.ndarray] | Any
+    data: "Data | ray.ObjectRef | None"
     lengths: np.ndarray
     metrics: np.ndarray
     version: int
@@ -94,22 +143,21 @@ class Actor:
         """Create environments and algorithm, which may fail."""
         use_one_thread()
         self._env = environments(self._config.environment, self._rows)
-        self._agent = self._config.create_algorithm(self._description, self._rows)
-        self._agent.learning = False
+        self._algorithm = self._config.create_algorithm(self._description, self._rows)
+        self._algorithm.learning = False
         self._quota = tf.Variable(0, trainable=False)
-        memory = self._agent.memory
-        if memory.whole_episodes:
-            self._agent.paused = lambda: memory.count >= self._quota
+        memory = self._algorithm.memory
+        self._until = self._is_full if memory.whole_episodes else None
         replaying = memory.topology == "replaying"
         take = transfer.taker(memory) if replaying else memory.take
         self._take = tf.function(take, autograph=False)
         self._version = None
-        self._assign = tf.function(_assign(self._agent.acting()), autograph=False)
+        self._assign = tf.function(_assign(self._algorithm.acting()), autograph=False)
 
     def begin(self, seeds: np.ndarray, seed: int) -> None:
         """Abandon all episodes; the next ones begin with these seeds `[rows]`."""
         self._env.discontinue(seeds)
-        self._agent.generator.reset_from_seed(seed)
+        self._algorithm.generator.reset_from_seed(seed)
 
     def collect(
         self,
@@ -133,23 +181,25 @@ class Actor:
             self._assign(weights)
             self._version = version
         if random is not None:
-            self._agent.generator.state.assign(random)
+            self._algorithm.generator.state.assign(random)
         self._quota.assign(quota or 0)
-        before = int(self._agent.steps)
-        result = simulation.simulate(self._env, self._agent, steps)
+        before = int(self._algorithm.steps)
+        result = simulation.simulate(
+            self._env, self._algorithm, steps, until=self._until
+        )
         done = result["done"].numpy()
         return Chunk(
             *self._taken(quota),
-            self._agent.metrics.take().numpy(),
+            self._algorithm.metrics.take().numpy(),
             version,
-            int(self._agent.steps) - before,
+            int(self._algorithm.steps) - before,
             result["score"].numpy()[done],
             result["length"].numpy()[done],
-            None if random is None else self._agent.generator.state.numpy(),
+            None if random is None else self._algorithm.generator.state.numpy(),
             time.perf_counter() - start,
         )
 
-    def collect_apart(self, *arguments: Any) -> tuple[Chunk, Any]:
+    def collect_apart(self, *arguments: Any) -> tuple[Chunk, Data]:
         """Act as in `collect`; return the data separately, so that it can stay here."""
         chunk = self.collect(*arguments)
         return chunk._replace(data=None), chunk.data
@@ -160,7 +210,11 @@ class Actor:
         called = self._env.called
         return 0.0 if called is None else time.monotonic() - called
 
-    def _taken(self, quota: int | None) -> tuple[Any, np.ndarray]:
+    def _is_full(self) -> tf.Tensor:
+        """Return whether the memory has as many episodes as were requested."""
+        return self._algorithm.memory.count >= self._quota
+
+    def _taken(self, quota: int | None) -> tuple[Data, np.ndarray]:
         """Take data and lengths from the memory."""
         data, lengths = tf.nest.map_structure(lambda x: x.numpy(), self._take())
         if quota is None:
@@ -186,7 +240,9 @@ def _assign(variables: list[tf.Variable]) -> Callable[[list[tf.Tensor]], None]:
     return assign
 
 
-def environments(environment: Any, rows: int) -> Any:
+def environments(
+    environment: environment_config.Environment, rows: int
+) -> steps.Environments:
     """Create a batch of environments in the graph, by default in this process.
 
     Other processes on the machine are other actors, so `auto` chooses `serial` in place

@@ -5,10 +5,10 @@ from typing import Any
 
 from agents.distributed import actor, cluster, learner, phases, shards, workers
 from agents.environments import curriculum, make
-from agents.tools import checkpoint, loop
+from agents.tools import checkpoint, loop, steps
 
 
-def topology(algorithm: Any) -> type[phases.Phase]:
+def topology(algorithm: actor.Divisible) -> type[phases.Phase]:
     """Return the class of phases that divides acting and training for the memory.
 
     Raises:
@@ -45,8 +45,8 @@ class RayLoop(loop.Loop):
         config: actor.RunConfig,
         description: make.Description,
         sizes: list[int],
-        batch_env: Any,
-        algorithm: Any,
+        batch_env: steps.Environments,
+        algorithm: actor.Divisible,
         *arguments: Any,
         options: phases.Options | None = None,
     ) -> None:
@@ -124,14 +124,14 @@ class RayLoop(loop.Loop):
 
 
 class RayExecutor:
-    """Trainer of a config on Ray; afterwards the agent can be used here.
+    """Trainer of a config on Ray; afterwards the algorithm can be used here.
 
     with RayExecutor(named.load("cartpole_impala"), num_workers=2) as executor:
         reports = executor.run(50_000)
-        executor.agent.perform(...)
+        executor.algorithm.perform(...)
 
     Attributes:
-      agent: Learning algorithm.
+      algorithm: The one that learns.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class RayExecutor:
         learning = config
         if options and options.shards:
             learning = config.without_memory(environment.num_agents)
-        self.agent = learning.create_learner(description)
+        self.algorithm = learning.create_learner(description)
         with contextlib.ExitStack() as stack:
             sizes = stack.enter_context(
                 cluster.connected(address, num_workers, environment.num_agents)
@@ -168,7 +168,7 @@ class RayExecutor:
             stack.callback(env.close)
             plan = loop.Plan(0, 1, 0)
             self._loop = RayLoop(
-                *(config, description, sizes, env, self.agent, plan, config.seed),
+                *(config, description, sizes, env, self.algorithm, plan, config.seed),
                 options=options,
             )
             stack.callback(self._loop.close)

@@ -1,12 +1,13 @@
 """Learner: an algorithm with data from elsewhere."""
 
 import time
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import ray
 import tensorflow as tf
 
+from agents.distributed import actor
 from agents.memories import transfer
 
 
@@ -14,29 +15,29 @@ class Learner:
     """Trainer of an algorithm on data of actors, which publishes its weights.
 
     Attributes:
-      agent: The algorithm.
+      algorithm: The algorithm.
       version: Number of times that the weights have changed.
       seconds: Total duration of the updates.
     """
 
-    def __init__(self, agent: Any) -> None:
-        self.agent = agent
+    def __init__(self, algorithm: actor.Divisible) -> None:
+        self.algorithm = algorithm
         self.version = 0
         self.seconds = 0.0
-        self._published: tuple[int, Any] | None = None
+        self._published: tuple[int, ray.ObjectRef] | None = None
         self._learn = tf.function(self._learn_from, autograph=False)
         self._remember, self._insert = (
             tf.function(function, autograph=False, reduce_retracing=True)
             for function in (self._remember_all, self._insert_all)
         )
 
-    def weights(self) -> tuple[int, Any]:
+    def weights(self) -> tuple[int, ray.ObjectRef]:
         """Return the version, and a reference to the values of `acting` variables.
 
         They enter Ray's store once per version, and all actors read them there.
         """
         if self._published is None or self._published[0] != self.version:
-            values = [np.asarray(x) for x in self.agent.acting()]
+            values = [np.asarray(x) for x in self.algorithm.acting()]
             self._published = self.version, ray.put(values)
         return self._published
 
@@ -55,29 +56,41 @@ class Learner:
     def insert(self, data: dict[str, np.ndarray], first_row: int, steps: int) -> None:
         """Extend the algorithm's replay memory; run the updates that are due."""
         rows, steps_ = tf.constant(first_row), tf.constant(steps, tf.int64)
-        before = int(self.agent.updates)
+        before = int(self.algorithm.updates)
         self._call(self._insert, data, (rows, steps_), steps)
-        self.version += int(self.agent.updates) > before
+        self.version += int(self.algorithm.updates) > before
 
-    def _update(self, function, data, arguments, steps) -> None:
-        self._call(function, data, arguments, steps)
+    def _update(
+        self,
+        function: Callable,
+        data: list[np.ndarray],
+        lengths: np.ndarray,
+        steps: int,
+    ) -> None:
+        self._call(function, data, lengths, steps)
         self.version += 1
 
-    def _call(self, function, data, arguments, steps) -> None:
+    def _call(
+        self,
+        function: Callable,
+        data: actor.Data,
+        arguments: np.ndarray | tuple[tf.Tensor, ...],
+        steps: int,
+    ) -> None:
         start = time.perf_counter()
-        self.agent.steps.assign_add(steps)
+        self.algorithm.steps.assign_add(steps)
         function(data, arguments)
         self.seconds += time.perf_counter() - start
 
     def _learn_from(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
-        self.agent.learn(*self.agent.memory.unpack(data, lengths))
+        self.algorithm.learn(*self.algorithm.memory.unpack(data, lengths))
 
     def _insert_all(self, data: dict[str, tf.Tensor], arguments: tuple) -> None:
         first_row, steps = arguments
-        transfer.extend(self.agent.memory, data, first_row)
-        self.agent.remembered(steps)
+        transfer.extend(self.algorithm.memory, data, first_row)
+        self.algorithm.remembered(steps)
 
     def _remember_all(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
-        memory = self.agent.memory
+        memory = self.algorithm.memory
         memory.extend(data, lengths)
-        self.agent.train_when(memory.full())
+        self.algorithm.train_when(memory.full())

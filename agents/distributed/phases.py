@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -70,16 +69,16 @@ class Phase(loop.Progress):
     def lend(self, index: int) -> np.ndarray | None:
         """Return the learner's random numbers if no other worker is acting."""
         alone = len(self._workers.sizes) == 1 and self._options.in_flight == 1
-        return self._learner.agent.generator.state.numpy() if alone else None
+        return self._learner.algorithm.generator.state.numpy() if alone else None
 
     def arrive(self, chunk: actor.Chunk) -> None:
         """Count the results of a worker."""
         self._steps += chunk.env_steps
         self._seconds += chunk.seconds
-        self._learner.agent.metrics.add(chunk.metrics)
+        self._learner.algorithm.metrics.add(chunk.metrics)
         self._arrived.append(chunk)
         if chunk.random is not None:
-            self._learner.agent.generator.state.assign(chunk.random)
+            self._learner.algorithm.generator.state.assign(chunk.random)
 
     def ended(self) -> dict[str, np.ndarray]:
         """Return episodes that ended in all chunks since the last call."""
@@ -98,10 +97,10 @@ class Synchronous(Phase):
 
     def run(self, limit: int) -> dict[str, np.ndarray]:
         """Run one round, and update if the learner's memory is full."""
-        memory = self._learner.agent.memory
+        memory = self._learner.algorithm.memory
         whole = memory.whole_episodes
         size = int(memory.room) if whole else sum(self._workers.sizes)
-        steps = limit if whole else self._learner.agent.batch_steps
+        steps = limit if whole else self._learner.algorithm.batch_steps
         chunks = self._round(steps, size)
         if not whole:  # The others compensate for lost workers.
             while (missing := size - sum(len(x.lengths) for x in chunks)) > 0:
@@ -133,7 +132,7 @@ class Synchronous(Phase):
     def _quotas(self, size: int) -> dict[int, int]:
         """Return sequences by worker, as equal as possible, without zeros."""
         present = self._workers.present
-        if not self._learner.agent.memory.whole_episodes:
+        if not self._learner.algorithm.memory.whole_episodes:
             return {index: self._workers.sizes[index] for index in present}
         each, more = divmod(size, len(present))
         quotas = {x: each + (place < more) for place, x in enumerate(present)}
@@ -145,7 +144,7 @@ class Synchronous(Phase):
 
     def lend(self, index: int) -> np.ndarray | None:
         """Return the learner's random numbers for the first worker, None for others."""
-        return None if index else self._learner.agent.generator.state.numpy()
+        return None if index else self._learner.algorithm.generator.state.numpy()
 
 
 class Streaming(Phase):
@@ -179,7 +178,7 @@ class Streaming(Phase):
             self._waiting.append((index, rest))
             self._idle.pop()
         self._lags += [self._learner.version - chunk.version for _, chunk in batch]
-        steps = size * self._learner.agent.batch_steps
+        steps = size * self._learner.algorithm.batch_steps
         self.env_steps += steps
         self._learner.learn(*join(chunk for _, chunk in batch), steps)
         return self.ended()
@@ -196,7 +195,7 @@ class Streaming(Phase):
 
     def _ask(self) -> None:
         """Ask idle workers for one more unroll of each of their rows."""
-        steps = self._learner.agent.batch_steps
+        steps = self._learner.algorithm.batch_steps
         for index in self._idle:
             rows, weights = self._workers.sizes[index], self._learner.weights()
             busy = self._workers.num_pending(index) >= self._options.in_flight
@@ -258,7 +257,7 @@ TOPOLOGIES = {
 """Phases by the `topology` of the memory."""
 
 
-def join(parts: Iterable[Any]) -> tuple[list[np.ndarray], np.ndarray]:
+def join(parts: Iterable[actor.Chunk]) -> tuple[list[np.ndarray], np.ndarray]:
     """Join data and lengths of several parts; a single part is not copied."""
     parts = list(parts)
     if len(parts) == 1:

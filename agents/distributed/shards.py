@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import os
 import time
 from typing import Any
 
@@ -40,8 +41,8 @@ class Shard:
     def build(self) -> int:
         """Allocate the memory, which may fail; return its size."""
         actor.use_one_thread()
-        self._agent = self._config.create_algorithm(self._description, self._rows)
-        memory = self._agent.memory
+        self._algorithm = self._config.create_algorithm(self._description, self._rows)
+        memory = self._algorithm.memory
         self._extend, self._update = (
             tf.function(function, autograph=False, reduce_retracing=True)
             for function in (
@@ -49,7 +50,7 @@ class Shard:
                 memory.update,
             )
         )
-        self._draw = tf.function(self._agent.draw, autograph=False)
+        self._draw = tf.function(self._algorithm.draw, autograph=False)
         return self._size()
 
     def insert(self, data: dict[str, np.ndarray], first_row: int) -> int:
@@ -59,7 +60,7 @@ class Shard:
 
     def draw(self, steps: int) -> dict[str, Any]:
         """Draw a batch, after this number of environment steps of all workers."""
-        self._agent.steps.assign(steps)
+        self._algorithm.steps.assign(steps)
         return tf.nest.map_structure(lambda x: x.numpy(), self._draw())
 
     def update(self, index: np.ndarray, errors: np.ndarray) -> None:
@@ -77,12 +78,12 @@ class Shard:
 
     def _trackables(self) -> dict[str, Any]:
         return {
-            checkpoint.MEMORY: self._agent.memory.persistent,
-            "generator": self._agent.generator,
+            checkpoint.MEMORY: self._algorithm.memory.persistent,
+            "generator": self._algorithm.generator,
         }
 
     def _size(self) -> int:
-        return int(self._agent.memory.size)
+        return int(self._algorithm.memory.size)
 
 
 class Shards:
@@ -133,8 +134,9 @@ class Shards:
         last = [len(sizes) * (i + 1) // count - 1 for i in range(count)]
         self._ends = ends[last]  # First row after those of each shard.
         self._random = np.random.default_rng(config.seed)
-        self._inserts: dict[Any, int] = {}  # Shard by result, in order.
-        self._draws: dict[Any, int] = {}
+        # Shard by result, in order.
+        self._inserts: dict[ray.ObjectRef, int] = {}
+        self._draws: dict[ray.ObjectRef, int] = {}
         self._actors = [self._create(index) for index in range(count)]
         for index in range(count):
             try:
@@ -158,7 +160,7 @@ class Shards:
             self._inserted(next(iter(self._inserts)))
         return sum(self.sizes)
 
-    def insert(self, first_row: int, data: Any) -> None:
+    def insert(self, first_row: int, data: ray.ObjectRef) -> None:
         """Extend the shard of this row by the data of a reference."""
         shard = int(np.searchsorted(self._ends, first_row, "right"))
         while sum(index == shard for index in self._inserts.values()) > WAITING_INSERTS:
@@ -193,7 +195,7 @@ class Shards:
         """Pass the errors of a batch to a shard, without waiting."""
         self._actors[shard].update.remote(index, errors)
 
-    def save(self, directory: Any, keep: int, step: int) -> None:
+    def save(self, directory: str | os.PathLike, keep: int, step: int) -> None:
         """Write checkpoints `shard-i/step-...` to a directory that all can reach."""
         path = str(directory)
         results = [
@@ -203,7 +205,7 @@ class Shards:
         for index, result in enumerate(results):
             self._get(index, result)
 
-    def restore(self, directory: Any, name: str) -> None:
+    def restore(self, directory: str | os.PathLike, name: str) -> None:
         """Load checkpoints; a shard without one begins empty."""
         for index, shard in enumerate(self._actors):
             path = f"{directory}/shard-{index}"
@@ -223,14 +225,14 @@ class Shards:
     def _first_row(self, shard: int) -> int:
         return int(self._ends[shard - 1]) if shard else 0
 
-    def _create(self, shard: int) -> Any:
+    def _create(self, shard: int) -> ray.actor.ActorHandle:
         rows = int(self._ends[shard]) - self._first_row(shard)
         sequence = np.random.SeedSequence([self._seed, self.restarts, 1 + shard])
         (seed,) = sequence.generate_state(1)
         create = ray.remote(num_cpus=0, max_restarts=0)(Shard).remote
         return create(*self._arguments, rows, int(seed) >> 1)
 
-    def _inserted(self, reference: Any) -> None:
+    def _inserted(self, reference: ray.ObjectRef) -> None:
         """Wait for an insertion, and store the new size of its shard."""
         shard = self._inserts.pop(reference, None)
         if shard is None:  # It was replaced.
@@ -239,7 +241,7 @@ class Shards:
         if size is not None:
             self.sizes[shard] = size
 
-    def _get(self, shard: int, reference: Any) -> Any:
+    def _get(self, shard: int, reference: ray.ObjectRef) -> Any:
         """Return the result of a shard; None if it was replaced, or data was lost."""
         try:
             return ray.get(reference)
@@ -266,28 +268,28 @@ class Shards:
 class ShardedLearner(learner.Learner):
     """Learner that trains on batches of shards, as often as it is due."""
 
-    def __init__(self, agent: Any, shards: Shards) -> None:
-        super().__init__(agent)
+    def __init__(self, algorithm: actor.Divisible, shards: Shards) -> None:
+        super().__init__(algorithm)
         self._shards = shards
-        self._train_on = tf.function(agent.train_on, autograph=False)
+        self._train_on = tf.function(algorithm.train_on, autograph=False)
 
     def metrics(self) -> dict[str, float]:
         """Return the faults so far."""
         return {"shard_restarts": self._shards.restarts}
 
-    def insert(self, data: Any, first_row: int, steps: int) -> None:
+    def insert(self, data: ray.ObjectRef, first_row: int, steps: int) -> None:
         """Send a reference to its shard; run the updates that are due."""
-        agent = self.agent
+        algorithm = self.algorithm
         self._shards.insert(first_row, data)
-        agent.steps.assign_add(steps)
+        algorithm.steps.assign_add(steps)
         size = self._shards.size
-        if size < agent.start_size:  # Else the count depends on the clock.
+        if size < algorithm.start_size:  # Else the count depends on the clock.
             size = self._shards.wait()
-        ready = tf.constant(size >= agent.start_size)
-        agent.count(tf.constant(steps, tf.int64), ready)
-        updates = int(agent.due())
+        ready = tf.constant(size >= algorithm.start_size)
+        algorithm.count(tf.constant(steps, tf.int64), ready)
+        updates = int(algorithm.due())
         for _ in range(updates):
-            shard, items = self._shards.next(int(agent.steps))
+            shard, items = self._shards.next(int(algorithm.steps))
             start = time.perf_counter()
             errors = self._train_on(items)
             self.seconds += time.perf_counter() - start

@@ -68,10 +68,13 @@ class RayWorkers:
         self._arguments, self._steps = (config, description), steps
         self._apart = apart
         self._deaths = [0] * len(sizes)
-        self._pending: dict[Any, tuple[int, Any]] = {}  # Worker and data, by result.
-        self._building: dict[Any, tuple[int, float]] = {}  # Worker and deadline.
-        self._asked: dict[int, tuple[Any, float]] = {}  # Question and its time.
-        self._actors: list[Any] = [None] * len(sizes)
+        # Worker and data, by result.
+        self._pending: dict[ray.ObjectRef, tuple[int, ray.ObjectRef | None]] = {}
+        # Worker and deadline, by result.
+        self._building: dict[ray.ObjectRef, tuple[int, float]] = {}
+        # Question and its time, by worker.
+        self._asked: dict[int, tuple[ray.ObjectRef, float]] = {}
+        self._actors: list[ray.actor.ActorHandle | None] = [None] * len(sizes)
         self._begun: tuple[int, int] | None = None
         self._pulse, self._next_look = cluster.Pulse(), 0.0
         for index in self.present:
@@ -136,7 +139,7 @@ class RayWorkers:
         if hung is not None:
             self._replace(hung, "hangs")
             return hung, None
-        first: dict[int, Any] = {}  # A worker's results arrive in order.
+        first: dict[int, ray.ObjectRef] = {}  # A worker's results arrive in order.
         for reference, (index, _) in self._pending.items():
             first.setdefault(index, reference)
         references = [*self._building, *first.values()]
@@ -241,7 +244,7 @@ class RayWorkers:
         self._actors[index].begin.remote(seeds, int(own))
 
 
-def _cause(error: Any) -> Exception:
+def _cause(error: ray.exceptions.RayTaskError) -> Exception:
     """Return the exception to raise for an error of an actor."""
     cause = error.cause
     if isinstance(cause, singles.EnvironmentNotFound):

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
@@ -20,6 +20,9 @@ from agents.environments import (
 )
 from agents.environments.mujoco import creation, robot
 from agents.tools import batch_env, errors, limits, processes, wrappers
+
+if TYPE_CHECKING:  # It imports TensorFlow.
+    from agents.tools import steps
 
 _NOTES = logging.getLogger(__name__)
 
@@ -75,7 +78,9 @@ def halves(environment: config.Environment) -> list[batch_env.Backend]:
     return _batches(environment, 2)
 
 
-def in_graph(environment: config.Environment, in_halves: bool = False) -> Any:
+def in_graph(
+    environment: config.Environment, in_halves: bool = False
+) -> "steps.Environments":
     """Create a batch of all environments in the graph, optionally in two halves.
 
     Raises:

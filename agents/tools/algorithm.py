@@ -1,6 +1,5 @@
 """The seam between acting and learning: calls of an agent around environment steps."""
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -72,13 +71,10 @@ class Algorithm(Policy):
         data is left over.
       learning: Whether this instance trains. An instance that only acts keeps its
         transitions until they are collected, to train another one.
-      paused: None, or a function that returns after every step whether `simulate`
-        should return early. Not called while halves take turns.
     """
 
     batch_steps = 1
     learning = True
-    paused: Callable[[], tf.Tensor] | None = None
 
     def __init__(self, metric_names: tuple[str, ...] = ()) -> None:
         super().__init__()

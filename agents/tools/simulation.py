@@ -13,11 +13,12 @@ from agents.tools import steps as steps_
 
 
 def simulate(
-    batch_env: Any,
+    batch_env: steps_.Environments,
     algorithm: algorithm_.Algorithm,
     steps: int | tf.Tensor,
     training: bool = True,
     reset: bool | tf.Tensor = False,
+    until: Callable[[], tf.Tensor] | None = None,
 ) -> dict[str, tf.Tensor]:
     """Run environments and algorithm together for a number of batch steps.
 
@@ -41,11 +42,13 @@ def simulate(
       reset: Whether to abandon running episodes, so that all rows begin new ones. This
         also happens when `training` changes between calls, so that no episode mixes
         both, and after an error.
+      until: Function that returns after every step of training whether to return early;
+        always the same object, since it is traced. Halves that take turns ignore it.
 
     Returns:
       `done` bool, `score` float32 and `length` int32, each `[steps, N]`. Score (raw
       return) and length belong to the episode that ended there, else they are zero.
-      Zeros follow if the algorithm paused; `batch_env.steps` counts the actual steps.
+      Zeros follow if it returned early; `batch_env.steps` counts the actual steps.
 
     Raises:
       AlgorithmError: for a mistake in the class of the algorithm.
@@ -64,7 +67,8 @@ def simulate(
         if current is None:
             begin = _traced(_begin, batch_env, algorithm)
             current = begin(batch_env, algorithm, training)
-        records, current = run(batch_env, algorithm, steps, training, current)
+        until = until if training else None
+        records, current = run(batch_env, algorithm, steps, training, current, until)
     except tf.errors.OpError as error:
         if isinstance(batch_env.error, checks.ActionError):
             calls.refuse(algorithm, "perform", str(batch_env.error))
@@ -75,29 +79,31 @@ def simulate(
     return steps_.ended(records)
 
 
-def _simulate(batch_env, algorithm, steps, training, current) -> tuple[tf.Tensor, Any]:
+def _simulate(
+    batch_env, algorithm, steps, training, current, until
+) -> tuple[tf.Tensor, Any]:
     """Return records of all steps `[steps, N, RECORD]`, and the state to continue."""
     graph = _traced(_graph, batch_env, algorithm)
-    return graph(batch_env, algorithm, tf.constant(steps), training, current)
+    return graph(batch_env, algorithm, tf.constant(steps), training, current, until)
 
 
 def _simulate_compiled(
-    batch_env, algorithm, steps, training, current
+    batch_env, algorithm, steps, training, current, until
 ) -> tuple[tf.Tensor, Any]:
     """Implement `_simulate` by an XLA program with results of a fixed size."""
     program = _traced(_program, batch_env, algorithm, jit_compile=True)
-    parts, missing, paused = [], steps, False
-    while missing and not paused:
+    parts, missing, reached = [], steps, False
+    while missing and not reached:
         size = min(missing, COMPILED_STEPS)
         count, records, current = program(
-            batch_env, algorithm, tf.constant(size), training, current
+            batch_env, algorithm, tf.constant(size), training, current, until
         )
         batch_env.steps += int(count) * len(batch_env)
         parts.append(records[:size])
         missing -= size
         if training:  # Programs cannot raise before their end.
             algorithm.metrics.require_finite(type(algorithm).__name__)
-            paused = algorithm.paused and algorithm.paused()
+            reached = until and until()
     parts.append(tf.zeros([missing, len(batch_env), steps_.RECORD]))
     return tf.concat(parts, 0), current
 
@@ -106,7 +112,12 @@ COMPILED_STEPS = 1024
 """Batch steps of the compiled program, which stops earlier on request."""
 
 
-def _traced(body: Callable, batch_env: Any, algorithm: Any, **options) -> Callable:
+def _traced(
+    body: Callable,
+    batch_env: steps_.Environments,
+    algorithm: algorithm_.Algorithm,
+    **options: Any,
+) -> Callable:
     """Return the graph function of this pair, kept as long as both exist.
 
     One function for all pairs would keep their variables until the process ends.
@@ -118,7 +129,20 @@ def _traced(body: Callable, batch_env: Any, algorithm: Any, **options) -> Callab
     return graphs[body]
 
 
-def _begin(batch_env: Any, algorithm: Any, training: bool) -> Any:
+def traces(
+    batch_env: steps_.Environments, algorithm: algorithm_.Algorithm
+) -> dict[str, int]:
+    """Return how often the graph functions of this pair were traced, by their names."""
+    graphs = vars(batch_env).get("graphs", {}).get(algorithm, {})
+    return {
+        body.__name__.strip("_"): graph.experimental_get_tracing_count()
+        for body, graph in graphs.items()
+    }
+
+
+def _begin(
+    batch_env: steps_.Environments, algorithm: algorithm_.Algorithm, training: bool
+) -> Any:
     """Begin all episodes; return the state from which a call continues."""
     before = batch_env.begin()
     if batch_env.parts == 1:
@@ -133,32 +157,35 @@ def _begin(batch_env: Any, algorithm: Any, training: bool) -> Any:
 
 
 def _graph(
-    batch_env: Any,
-    algorithm: Any,
+    batch_env: steps_.Environments,
+    algorithm: algorithm_.Algorithm,
     steps: tf.Tensor,
     training: bool,
     current: Any,
+    until: Callable[[], tf.Tensor] | None = None,
 ) -> tuple[tf.Tensor, Any]:
     arguments = batch_env, algorithm, steps, training, current
     if batch_env.parts == 2:
         return _in_turns(*arguments)
-    _, records, current = _together(*arguments, steps)
+    _, records, current = _together(*arguments, until, steps)
     return records, current
 
 
 def _program(
-    batch_env: Any,
-    algorithm: Any,
+    batch_env: steps_.Environments,
+    algorithm: algorithm_.Algorithm,
     steps: tf.Tensor,
     training: bool,
     current: Any,
+    until: Callable[[], tf.Tensor] | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, Any]:
+    arguments = batch_env, algorithm, steps, training, current, until
     with conditional.program():
-        return _together(batch_env, algorithm, steps, training, current, COMPILED_STEPS)
+        return _together(*arguments, COMPILED_STEPS)
 
 
 def _together(
-    batch_env, algorithm, steps, training, before, capacity
+    batch_env, algorithm, steps, training, before, until, capacity
 ) -> tuple[tf.Tensor, tf.Tensor, Any]:
     """Step all rows at the same time.
 
@@ -172,8 +199,8 @@ def _together(
         after, following = batch_env.simulate(before, action)
         _learn(algorithm, everyone, before.observation, action, after, training)
         more = index + 1 < steps
-        if training and algorithm.paused:
-            more &= ~algorithm.paused()
+        if until is not None:
+            more &= ~until()
         return more, index + 1, following, records.write(index, after.record)
 
     shape = [len(batch_env), steps_.RECORD]
@@ -251,7 +278,7 @@ def _learn(
 
 
 def begin_episodes(
-    algorithm: Any, rows: tf.Tensor, new: tf.Tensor, training: bool
+    algorithm: algorithm_.Algorithm, rows: tf.Tensor, new: tf.Tensor, training: bool
 ) -> None:
     """Tell an algorithm which of these rows begin an episode, if any do."""
     conditional.for_rows(
@@ -259,7 +286,9 @@ def begin_episodes(
     )
 
 
-def end_episodes(algorithm: Any, rows: tf.Tensor, done: tf.Tensor) -> None:
+def end_episodes(
+    algorithm: algorithm_.Algorithm, rows: tf.Tensor, done: tf.Tensor
+) -> None:
     """Tell an algorithm which of these rows end an episode, if any do."""
     conditional.for_rows(
         lambda rows: calls.call(algorithm, "end_episodes", rows), rows, done

@@ -1,7 +1,9 @@
-"""State of a batch of environments before and after a step, in the graph."""
+"""Steps of a batch of environments in the graph, and the state before and after."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import gymnasium
+import numpy as np
 import tensorflow as tf
 
 RECORD = 4
@@ -40,6 +42,43 @@ class After(NamedTuple):
     def done(self) -> tf.Tensor:
         """Rows whose episode ended here, bool `[N]`."""
         return self.terminated | self.truncated
+
+
+class Environments(Protocol):
+    """Batch of environments in the graph: `InGraphBatchEnv` or `Compiled`.
+
+    The attributes are those of `InGraphBatchEnv`.
+    """
+
+    parts: int
+    compiled: bool
+    error: BaseException | None
+    called: float | None
+    steps: int
+    training: bool | None
+    current: Any
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """Observation space of one environment."""
+
+    @property
+    def action_space(self) -> gymnasium.Space:
+        """Action space of one environment."""
+
+    def __len__(self) -> int: ...
+
+    def discontinue(self, seeds: np.ndarray | None = None) -> None:
+        """Abandon all episodes; the next ones use the seeds, integers `[N]`."""
+
+    def begin(self) -> Before:
+        """Begin episodes in all rows."""
+
+    def simulate(self, before: Before, action: Any) -> tuple[After, Before]:
+        """Step all environments once."""
+
+    def close(self) -> None:
+        """Release everything that the environments hold."""
 
 
 def record(

@@ -25,11 +25,13 @@ def test_sequences_are_whole_episodes_wherever_they_are_taken(backend, monkeypat
     worker = actor.Actor(config, make.describe(config.environment), 0, 4, 1)
     worker.build()
     worker.begin(np.arange(4), 0)
-    weights = [np.asarray(x) for x in worker._agent.acting()]
+    weights = [np.asarray(x) for x in worker._algorithm.acting()]
     for _ in range(20):
         chunk = worker.collect(2000, 2, 0, weights)
         assert chunk.lengths.tolist() == chunk.episode_lengths[:2].tolist()
-        data, mask = worker._agent.memory._finished.unpack(chunk.data, chunk.lengths)
+        data, mask = worker._algorithm.memory._finished.unpack(
+            chunk.data, chunk.lengths
+        )
         last = np.arange(mask.shape[1]) == chunk.lengths[:, None] - 1
         np.testing.assert_array_equal(data["done"] & mask, last)
         assert not data["state"][0][0][:, 0].any()

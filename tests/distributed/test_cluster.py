@@ -84,11 +84,11 @@ def test_node_that_is_removed(three_nodes, monkeypatch, name):
     options = phases.Options()
     with distributed.RayExecutor(config, 3, options=options) as executor:
         executor.run(2000)
-        before = int(executor.agent.steps)
+        before = int(executor.algorithm.steps)
         monkeypatch.setattr(workers, "START_TIMEOUT", 15.0)
         three_nodes.remove_node(sorted(three_nodes.worker_nodes, key=str)[0])
         reports = executor.run(4000)
         assert reports[-1].metrics["worker_restarts"] >= 1
-        assert int(executor.agent.steps) == reports[-1].step >= before + 4000
+        assert int(executor.algorithm.steps) == reports[-1].step >= before + 4000
         if name == "debug":  # The others do not wait for the worker that is lost.
             assert len(executor._loop._workers.present) == 2

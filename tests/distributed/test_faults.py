@@ -42,7 +42,7 @@ def test_killed_worker_is_replaced(execute, name, monkeypatch):
     assert report.metrics["worker_restarts"] == 1
     assert report.metrics["episodes"] > 100
     assert report.step >= 20_000
-    assert int(executor.agent.steps) == report.step
+    assert int(executor.algorithm.steps) == report.step
     assert victim not in pids(executor)
 
 
@@ -54,7 +54,7 @@ def test_killed_worker_of_a_replay_memory_is_replaced(execute, kill):
     kill(executor._loop._workers._actors[0])
     reports = executor.run(4_000)
     assert reports[-1].metrics["worker_restarts"] == 1
-    agent = executor.agent
+    agent = executor.algorithm
     due = int((int(agent._counted) + 1e-6) * 0.1)
     assert int(agent.updates) == due > 300  # The replay ratio is what was asked for.
 
@@ -76,7 +76,7 @@ def test_missing_resources_leave_the_other_workers(execute, kill, monkeypatch, r
     reports = executor.run(1024)
     assert executor._loop._workers.present == [1]
     assert reports[-1].step == 256 + 1024
-    assert int(executor.agent.steps) == 256 + 1024
+    assert int(executor.algorithm.steps) == 256 + 1024
 
 
 def stop(executor):

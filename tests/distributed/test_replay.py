@@ -38,12 +38,12 @@ def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overr
     ours = executor.run(384)
     local, theirs = run_here("cartpole_dqn", 384, *overrides)
     assert int(local.updates) > 100
-    assert_same(executor.agent, local)
-    before = algorithms._values(executor.agent)
+    assert_same(executor.algorithm, local)
+    before = algorithms._values(executor.algorithm)
     list(executor._loop._evaluate())
-    after = algorithms._values(executor.agent)
+    after = algorithms._values(executor.algorithm)
     tf.nest.map_structure(np.testing.assert_array_equal, before, after)
-    drawn = [x.memory.sample(256, [1, 2]) for x in (executor.agent, local)]
+    drawn = [x.memory.sample(256, [1, 2]) for x in (executor.algorithm, local)]
     tf.nest.map_structure(np.testing.assert_array_equal, *drawn)
     for one, other in zip(ours, theirs, strict=True):
         assert (one.phase, one.step) == (other.phase, other.step)
@@ -64,11 +64,11 @@ def test_chunks_bring_what_a_local_run_remembers(execute, run_here, in_flight):
     executor = execute("cartpole_dqn", *overrides, in_flight=in_flight, steps=32)
     executor.run(512)
     local, _ = run_here("cartpole_dqn", 512, *overrides)
-    assert int(executor.agent.memory.size) == int(local.memory.size) > 480
+    assert int(executor.algorithm.memory.size) == int(local.memory.size) > 480
     if in_flight > 1:  # Nobody lends random numbers, so other actions are drawn.
         return
     tables = []
-    for agent in (executor.agent, local):
+    for agent in (executor.algorithm, local):
         items = agent.memory.sample(20_000, [1, 2])
         del items["index"]
         rows = [np.reshape(x, [20_000, -1]) for _, x in sorted(items.items())]

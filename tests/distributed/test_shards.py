@@ -43,13 +43,13 @@ def test_shards_hold_what_workers_did(execute, overrides):
     executor = execute("cartpole_dqn", *overrides, num_workers=2, shards=2)
     (report,) = executor.run(512)
     assert report.metrics["shard_restarts"] == 0
-    agent = executor.agent
+    agent = executor.algorithm
     assert int(agent.steps) == report.step >= 512
     assert int(agent.updates) == int(agent._counted) // 4 > 80
     assert int(agent.memory.size) == 0  # The learner's own is empty.
-    sizes = on_shards(executor, lambda x: int(x._agent.memory.size))
-    entries = on_shards(executor, lambda x: int(sum(x._agent.memory._state[:, 0])))
-    rows = on_shards(executor, lambda x: x._agent.memory._state.shape[0])
+    sizes = on_shards(executor, lambda x: int(x._algorithm.memory.size))
+    entries = on_shards(executor, lambda x: int(sum(x._algorithm.memory._state[:, 0])))
+    rows = on_shards(executor, lambda x: x._algorithm.memory._state.shape[0])
     assert rows == [2, 2]
     assert sum(entries) >= report.step  # The last observations of episodes, too.
     # But for two steps of every row, which are not complete.
@@ -77,15 +77,15 @@ def test_priorities_go_back_to_their_shard(execute):
 def test_killed_shard_is_replaced_by_an_empty_one(execute, kill):
     executor = execute("cartpole_dqn", *SMALL, num_workers=2, shards=2)
     executor.run(512)
-    before = int(executor.agent.updates)
-    _, lost = on_shards(executor, lambda x: int(x._agent.memory.size))
+    before = int(executor.algorithm.updates)
+    _, lost = on_shards(executor, lambda x: int(x._algorithm.memory.size))
     first, _ = on_shards(executor, lambda _: os.getpid())
     kill(executor._loop._shards._actors[1])
     (report,) = executor.run(512)
     assert report.metrics["shard_restarts"] == 1
     assert report.metrics["worker_restarts"] == 0
-    assert int(executor.agent.updates) > before + 80
-    one, other = on_shards(executor, lambda x: int(x._agent.memory.size))
+    assert int(executor.algorithm.updates) > before + 80
+    one, other = on_shards(executor, lambda x: int(x._algorithm.memory.size))
     assert other > 0
     assert one + other <= 1024 - lost
     assert first == on_shards(executor, lambda _: os.getpid())[0]

@@ -19,7 +19,7 @@ def test_one_worker_is_a_local_run(execute, run_here, assert_same, overrides):
     ours = executor.run(768)
     local, theirs = run_here("debug", 768, *overrides)
     assert int(local.steps) == 768
-    assert_same(executor.agent, local)
+    assert_same(executor.algorithm, local)
     for one, other in zip(ours, theirs, strict=True):
         assert (one.phase, one.step) == (other.phase, other.step)
         metrics = dict(one.metrics)

@@ -110,11 +110,14 @@ def test_pauses_change_nothing(every):
     tallies, steps = [], 2 * every
     for pausing in (False, True):
         env, agent = compiled.Compiled(Counter(), 6), Tally(6)
-        if pausing:
-            agent.paused = lambda agent=agent: agent.steps % every == 0
+
+        def until(agent=agent):
+            return agent.steps % every == 0
+
+        until = until if pausing else None
         for length in [every] * 2 if pausing else [steps]:
             before = env.steps
-            result = tools.simulate(env, agent, steps)
+            result = tools.simulate(env, agent, steps, until=until)
             assert env.steps - before == 6 * length
             assert result["done"].shape == (steps, 6)
             assert not result["done"].numpy()[length:].any()

@@ -384,7 +384,7 @@ class ForgetsGenerator(Small):
             algorithms.ONE_TRACE,
             "simulate: expected (a graph, got Value|1 trace)",
         ),
-        (IsNotItself, algorithms.ONE_TRACE, "simulate for other numbers of steps"),
+        (IsNotItself, algorithms.ONE_TRACE, "other numbers of steps: expected"),
         (CountsInEvaluation, algorithms.FROZEN, "perform steps.*got"),
         (CountsLater, algorithms.FROZEN, "evaluation steps"),
         (ActsForAll, algorithms.ALONE, "perform of rows .5, 0, 3., training=False"),

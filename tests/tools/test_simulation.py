@@ -240,6 +240,23 @@ def test_number_of_steps_may_be_any_integer():
     assert tools.simulate(envs, agent, 0)["done"].shape == (0, 4)
 
 
+def test_calls_return_early_on_request_but_not_in_evaluation():
+    envs, agent = mock_pair()
+    seen = tf.Variable(0)
+
+    def until():
+        return seen.assign_add(1) % 3 == 0
+
+    for training, taken in ((True, 3), (True, 3), (False, 7)):
+        before = envs.steps
+        result = tools.simulate(envs, agent, 7, training, until=until)
+        assert envs.steps - before == taken * len(envs)
+        assert result["done"].shape == (7, len(envs))
+        assert not result["done"].numpy()[taken:].any()
+    assert int(seen) == 6
+    assert simulation.traces(envs, agent) == {"begin": 2, "graph": 2}
+
+
 class Ignorant(algorithm.Algorithm):
     """Acts without looking, so that nothing but the flags orders reset and step."""
 
