@@ -71,7 +71,9 @@ def test_fields_have_types_defaults_and_inherited_docstrings():
 
 @pytest.mark.parametrize("kind", [*KINDS, "hindsight"])
 def test_fields_of_pages_have_docstrings(kind):
-    cls = goals.Hindsight if kind == "hindsight" else config.algorithm_config(kind)
+    cls = (
+        goals.HindsightConfig if kind == "hindsight" else config.algorithm_config(kind)
+    )
     found = fields.fields(cls)
     assert [x.name for x in found if not x.meaning] == []
 

@@ -12,7 +12,7 @@ from agents.tools import config as config_
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform:
+class Draw:
     """Number that is drawn again for every episode, `{type: uniform, low:, high:}`."""
 
     low: float
@@ -20,14 +20,14 @@ class Uniform:
 
     def __post_init__(self) -> None:
         if self.low > self.high:
-            raise ValueError(f"low is above high: {self}.")
+            raise ValueError(f"low is above high: {self.low} and {self.high}.")
 
 
 TYPES = (*schedules.Schedule.TYPES, "uniform")
 _KEYS = {*schedules.Schedule.KEYS, "low", "high"} - {"type"}
 
 
-def schedules_of(kwargs: dict[str, Any]) -> dict[str, schedules.Schedule | Uniform]:
+def schedules_of(kwargs: dict[str, Any]) -> dict[str, schedules.Schedule | Draw]:
     """Return the arguments of an environment that are schedules, by name.
 
     Other mappings, even with a `type`, are ordinary arguments.
@@ -37,7 +37,7 @@ def schedules_of(kwargs: dict[str, Any]) -> dict[str, schedules.Schedule | Unifo
     """
     found = {}
     for name, value in sorted(kwargs.items(), key=lambda item: str(item[0])):
-        if isinstance(value, schedules.Schedule | Uniform):
+        if isinstance(value, schedules.Schedule | Draw):
             found[name] = value
         elif isinstance(value, dict) and "type" in value:
             kind, others = value["type"], value.keys() - {"type"}
@@ -46,7 +46,7 @@ def schedules_of(kwargs: dict[str, Any]) -> dict[str, schedules.Schedule | Unifo
     return found
 
 
-def _read(value: dict[str, Any], path: str) -> schedules.Schedule | Uniform:
+def _read(value: dict[str, Any], path: str) -> schedules.Schedule | Draw:
     """Convert a mapping to a schedule over environment steps."""
     if value["type"] not in TYPES:
         raise config_.ConfigError(
@@ -66,7 +66,7 @@ def _read(value: dict[str, Any], path: str) -> schedules.Schedule | Uniform:
         raise config_.ConfigError(
             f"config key '{path}' is uniform without {', '.join(missing)}."
         )
-    return sections.build(Uniform, value, path)
+    return sections.build(Draw, value, path)
 
 
 class Curriculum(gymnasium.Wrapper):
@@ -92,7 +92,7 @@ class Curriculum(gymnasium.Wrapper):
     def __init__(
         self,
         make: Callable[[dict[str, Any]], gymnasium.Env],
-        changing: dict[str, schedules.Schedule | Uniform],
+        changing: dict[str, schedules.Schedule | Draw],
         parameters: set[str] | None,
     ):
         self._make, self._schedules = make, changing
@@ -156,12 +156,12 @@ class Curriculum(gymnasium.Wrapper):
 
 
 def _value(
-    schedule: schedules.Schedule | Uniform,
+    schedule: schedules.Schedule | Draw,
     step: np.float64,
     random: np.random.Generator,
 ) -> float | int:
     """Return the value of an episode that begins at this step."""
-    if isinstance(schedule, Uniform):
+    if isinstance(schedule, Draw):
         return float(random.uniform(schedule.low, schedule.high))
     value = float(schedules.evaluate(schedule, step, np))
     pieces = schedule.values

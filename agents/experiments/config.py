@@ -115,7 +115,7 @@ class Config:
     preprocessing: list | dict = dataclasses.field(default_factory=list)
     """Preprocessing stages of observations: a list, or for structured observations
     lists by the path of the part; see `preprocessing.stages.create`."""
-    hindsight: goals.Hindsight = goals.Hindsight()
+    hindsight: goals.HindsightConfig = goals.HindsightConfig()
     """Replacement of goals in replayed transitions, for environments with goals."""
     seed: Annotated[int, bounds.SEED] = 0
     devices: Devices = dataclasses.field(default_factory=Devices)

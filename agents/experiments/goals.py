@@ -16,7 +16,7 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 
 @dataclasses.dataclass(frozen=True)
-class Hindsight:
+class HindsightConfig:
     """Change of goals in replayed transitions; see `memories.hindsight.Hindsight`."""
 
     share: bounds.FractionFloat = 0.0
@@ -37,7 +37,7 @@ class Hindsight:
 
 def subclass(
     cls: type,
-    hindsight: Hindsight,
+    hindsight: HindsightConfig,
     environment: environments.Environment,
     space: gymnasium.Space,
 ) -> type:

@@ -425,7 +425,7 @@ def bit_flipping() -> Config:
     return dataclasses.replace(
         config,
         environment=dataclasses.replace(config.environment, max_length=15),
-        hindsight=goals.Hindsight(share=0.8),
+        hindsight=goals.HindsightConfig(share=0.8),
     )
 
 

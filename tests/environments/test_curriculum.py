@@ -182,7 +182,7 @@ def test_other_mappings_are_arguments():
 
 
 def test_objects_are_schedules_too():
-    made = schedules.Schedule("constant", 2.0), curriculum.Uniform(1.0, 3.0)
+    made = schedules.Schedule("constant", 2.0), curriculum.Draw(1.0, 3.0)
     kwargs = dict(zip("ab", made, strict=True))
     assert curriculum.schedules_of(kwargs) == kwargs
 
