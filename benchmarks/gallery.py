@@ -93,7 +93,7 @@ def compared(name: str, ours: dict, theirs: dict) -> list[str]:
         pages.cell(place),
         pages.cell(pages.number(theirs["score"]) + spread, "number"),
         pages.cell(theirs.get("steps", "")),
-        pages.cell(theirs["source"], "line"),
+        pages.cell(theirs["source"]),
     ]
 
 
@@ -114,12 +114,20 @@ def card(made: pages.Page, name: str, values: dict) -> str:
     figure = made.chart(name, about, pages.Chart(unit, lines))
     mean, middle, between = report.summary(values["returns"])
     count = curves.seeds(len(values["returns"]))
-    texts = [f"{middle} ({between}), {count}, {values['steps']:,} steps"]
-    if seconds := values.get("seconds"):
-        texts[0] += f", {report.duration(np.mean(list(seconds.values())))} per seed"
-    texts += [values["command"], f"{values['date']}: {', '.join(values['versions'])}"]
-    paragraphs = [f'<p class="quiet">{pages.escape(text)}</p>' for text in texts]
-    return f"<div>{figure}{''.join(paragraphs)}</div>"
+    between = f" ({between})" if len(values["returns"]) > 1 else ""
+    seconds = list(values.get("seconds", {}).values())
+    time = (
+        f"{report.duration(np.mean(seconds))} per seed" if seconds else "not recorded"
+    )
+    texts = [
+        f"Return {middle}{between}, {count}, {values['steps']:,} steps",
+        f"Wall time: {time}",
+        values["command"],
+        f"{values['date']}: {', '.join(values['versions'])}",
+    ]
+    score, time, command, versions = map(pages.escape, texts)
+    lines = f"<p>{score}</p><p>{time}</p><p><code>{command}</code></p>"
+    return f'<div>{figure}{lines}<p class="quiet">{versions}</p></div>'
 
 
 def learned(name: str) -> Iterator[pages.Line]:

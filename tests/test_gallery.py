@@ -46,6 +46,20 @@ def test_every_preset_with_results_has_a_card(text):
     assert not re.findall(r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//", text)
 
 
+def test_cards_say_how_to_get_the_result_and_how_long_it_takes():
+    result = {**gallery.result("pendulum"), "returns": np.array([1.0, 2.0, 3.0])}
+    made = gallery.pages.Page("Page")
+    card = gallery.card(made, "pendulum", {**result, "seconds": {"0": 50, "1": 70}})
+    assert "<p>Return 2 (1 to 3), 3 seeds, 300,000 steps</p>" in card
+    assert "<p>Wall time: 60 s per seed</p>" in card
+    assert "<code>python benchmarks/learning.py pendulum --seeds" in card
+    result.pop("seconds", None)
+    card = gallery.card(made, "pendulum", {**result, "returns": np.array([1.0])})
+    assert (
+        "<p>Return 1, 1 seed, 300,000 steps</p><p>Wall time: not recorded</p>" in card
+    )
+
+
 def test_published_scores_stand_beside_ours(text):
     published = json.loads((gallery.FOLDER / "published.json").read_text())
     assert set(published) <= set(named.EXPERIMENTS)

@@ -110,11 +110,11 @@ def test_results_show_all_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     finals = [{"mean_return": x, "step": 2_000} for x in (-1_500.0, 1_200.4, 0.25)]
     data = {"finals": dict(enumerate(finals))}
-    data |= {"interquartile_mean": 3.0, "interval": [2.5, 400.0]}
     (tmp_path / "ant.json").write_text(json.dumps(data))
     found = results.text(["ant", "ant_clip"])
     row = found.splitlines()[2].split(" | ")[1:]
-    assert row == ["2,000", "3", "-99.8", "3 (2.5 to 400)", "-1,500", "1,200 |"]
+    robust = "-49.8 (-1,500 to 1,200)"  # Of data without the interval, too.
+    assert row == ["2,000", "3", "-99.8", robust, "-1,500", "1,200 |"]
     assert found.endswith("without committed results: `ant_clip`.")
     finals[1]["step"] = 1_000
     data = {"finals": dict(enumerate(finals))}

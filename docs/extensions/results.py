@@ -4,17 +4,19 @@
     cheetah_clip hopper_clip
     ```
 
-It makes a table of the returns of final policies, with links to the data, and shows the
-learning curves. Presets without data are named. `benchmarks/learning.py` makes the data.
+It makes a table of the returns of final policies, with links to the data and the 95%
+bootstrap intervals of interquartile means, and shows the learning curves. Presets without
+data are named. `benchmarks/learning.py` makes the data.
 """
 
 import collections
 import json
 import pathlib
-import statistics
 from typing import Any
 
-from agents.experiments import named
+import numpy as np
+
+from agents.experiments import curves, named
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results"
 
@@ -37,7 +39,8 @@ def text(names: list[str]) -> str:
 def table(names: list[str]) -> str:
     """Return a table of final returns in Markdown, by preset and length of the runs."""
     rows = [
-        "| preset | steps | seeds | mean | interquartile mean | lowest | highest |",
+        "| preset | steps | seeds | mean | interquartile mean (95% interval) | lowest "
+        "| highest |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name in names:
@@ -45,17 +48,22 @@ def table(names: list[str]) -> str:
         returns = collections.defaultdict(list)
         for final in data["finals"].values():
             returns[final["step"]].append(final["mean_return"])
-        robust = ""
-        if "interval" in data and len(returns) == 1:
-            low, high = map(number, data["interval"])
-            robust = f"{number(data['interquartile_mean'])} ({low} to {high})"
         link = f"{{download}}`{name} </results/{name}.json>`"
         for steps, found in sorted(returns.items()):
-            ends = min(found), max(found)
-            numbers = number(statistics.mean(found)), robust, *map(number, ends)
-            cells = link, f"{steps:,}", str(len(found)), *numbers
+            ends = map(number, (min(found), max(found)))
+            values = np.array(found)
+            cells = [link, f"{steps:,}", str(len(found)), number(values.mean())]
+            cells += [robust(values), *ends]
             rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def robust(returns: np.ndarray) -> str:
+    """Write the interquartile mean of several seeds with its interval."""
+    if len(returns) == 1:
+        return ""
+    low, high = map(number, curves.interval(returns))
+    return f"{number(curves.interquartile_mean(returns))} ({low} to {high})"
 
 
 def number(value: float) -> str:
