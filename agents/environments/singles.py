@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from agents.environments import config, curriculum
-from agents.environments.mujoco import messages
+from agents.environments.mujoco import enums, messages
 from agents.environments.mujoco import robot as robot_
 from agents.tools import config as config_
 from agents.tools import errors, wrappers
@@ -99,13 +99,27 @@ class Wrapping:
 
     def __call__(self, env: gymnasium.Env) -> gymnasium.Env:
         what = f"environment wrapper {self.path!r}"
-        cls = functools.partial(config_.find(self.path), env)
+        found = config_.find(self.path)
+        if not _takes_one(found):
+            raise config_.ConfigError(f"{what} must take the environment first.")
+        cls = functools.partial(found, env)
         wrapped = config_.call(cls, self.arguments, what)
         if not isinstance(wrapped, gymnasium.Env):
             raise config_.ConfigError(
                 f"{what} must make a gymnasium.Env, got {type(wrapped).__name__}."
             )
         return wrapped
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes an argument by position, as far as it says."""
+    try:
+        inspect.signature(function).bind_partial(None)
+    except TypeError:
+        return False
+    except ValueError:  # Functions in C have no signature.
+        pass
+    return True
 
 
 def wrappings(environment: config.Environment) -> list[Wrapping]:
@@ -213,6 +227,8 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
     spec = gymnasium.registry.get(id)
     if spec and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
         messages.print_once()
+    if package_of(registry_name(id))[1] == "gymnasium_robotics":
+        enums.repair()
     try:
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):

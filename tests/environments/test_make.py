@@ -185,6 +185,32 @@ def test_known_packages_are_imported_for_their_ids(backend, tmp_path, monkeypatc
     del gymnasium.registry[id]
 
 
+ROBOTICS = """
+import gymnasium, mujoco
+from gymnasium.envs.classic_control import CartPoleEnv
+
+MODEL = "<mujoco><worldbody><body><joint type='slide'/><geom size='1'/></body></worldbody></mujoco>"
+
+class Fetch(CartPoleEnv):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        kind = mujoco.MjModel.from_xml_string(MODEL).jnt_type[0]
+        assert kind in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+
+gymnasium.register("FetchCart-v0", Fetch)
+"""
+
+
+@pytest.mark.parametrize("id", ["FetchCart-v0", "gymnasium_robotics:FetchCart-v0"])
+def test_joints_of_gymnasium_robotics_have_known_types(id, tmp_path, monkeypatch):
+    (tmp_path / "gymnasium_robotics.py").write_text(ROBOTICS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gymnasium_robotics", raising=False)
+    batch = make.batch(Environment(id, "workers", 2))
+    assert batch.reset(seeds=[1, 2]).shape == (2, 4)
+    batch.close()
+
+
 def test_packages_that_fail_at_their_import_say_why(tmp_path, monkeypatch):
     (tmp_path / "minigrid.py").write_text("import no_such_module")
     monkeypatch.syspath_prepend(tmp_path)
@@ -214,6 +240,10 @@ class Raised(gymnasium.ObservationWrapper):
 
 def unwrapped(env):
     return 5
+
+
+def alone():
+    return gymnasium.make("CartPole-v1")
 
 
 @pytest.fixture
@@ -283,7 +313,7 @@ def test_wrappers_need_single_environments():
 @pytest.mark.parametrize(
     ("wrapper", "message"),
     [
-        ("nothing_here:Mine", "cannot import 'nothing_here:Mine': No module named"),
+        ("nothing_here:Mine", "'nothing_here'; install its package, or start in the"),
         ("gymnasium.wrappers:Mine", "cannot import 'gymnasium.wrappers:Mine': module"),
         (
             {"type": "test_make:Raised", "times": 0},
@@ -291,6 +321,10 @@ def test_wrappers_need_single_environments():
         ),
         ({"type": "test_make:Raised", "time": 0}, "'time' .*did you mean 'times'"),
         ("test_make:unwrapped", "wrapper 'test_make:unwrapped' must make .* got int"),
+        (
+            "test_make:alone",
+            "wrapper 'test_make:alone' must take the environment first",
+        ),
     ],
 )
 @pytest.mark.usefixtures("importable")
