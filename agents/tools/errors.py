@@ -88,7 +88,7 @@ def framed(
 
 
 def reason(error: BaseException) -> str:
-    """Return type and text of an exception, in one line."""
+    """Return type and text of an exception, or where it was raised, in one line."""
     kind = type(error).__name__
     try:
         text = _COLORS.sub("", str(error)).strip()
@@ -97,7 +97,8 @@ def reason(error: BaseException) -> str:
     lines = [x.strip() for x in text.splitlines() if x.strip()]
     said = [x for x in lines if not x.startswith("Exception encountered")]  # By Keras.
     if not lines:
-        return kind
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        return f"{kind}{''.join(f': {x.line} ({x.filename}:{x.lineno})' for x in last)}"
     last = text.startswith("in user code:")  # By AutoGraph, around frames.
     return f"{kind}: {(said or lines)[-1 if last else 0].removeprefix(f'{kind}: ')}"
 
@@ -110,6 +111,8 @@ def _refusal(error: BaseException) -> str:
     if not text:
         return f"{kind}."
     text = text.rpartition("__init__() ")[2]
+    if isinstance(error, ModuleNotFoundError):
+        return f"{text}; install its package, or start in the directory that has it."
     plain = isinstance(error, ImportError) or type(error) in (TypeError, ValueError)
     return text if plain else f"{kind}: {text}"
 

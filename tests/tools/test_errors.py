@@ -51,8 +51,17 @@ def module(tmp_path, monkeypatch):
         ),
         ("def f(:", "SyntaxError: invalid syntax", "def f(:"),
         ("raise SystemExit(3)", "it ends the process by SystemExit(3).", "SystemExit"),
-        ("import missing_x", "No module named 'missing_x'", "import missing_x"),
-        ("raise KeyError", "KeyError.", "raise KeyError"),
+        (
+            "import missing_x",
+            "No module named 'missing_x'; install its package, or start in the",
+            "import missing_x",
+        ),
+        ("raise KeyError", "KeyError: raise KeyError (/", "raise KeyError"),
+        (
+            "def check():\n    raise AssertionError\ncheck()",
+            "AssertionError: raise AssertionError (/",
+            "check()",
+        ),
         ("raise OSError('a\\n\\nb')", "OSError: a", "raise OSError"),
         ("raise ValueError('no')", "no", "raise ValueError"),
         (
