@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ INK, LIGHT = "#2b2f36", "#e3e6ea"
 MARKED_POINTS = 30  # Up to this number of points, curves show each point.
 COLUMNS = 3  # Charts side by side.
 SHOWN = 3  # Differences between configs that a label lists.
+LONGEST = 24  # Characters of a value in a label.
+WIDTH = 46  # Characters in a line of a title or label.
 RESAMPLES = 2000
 STATISTICS = {
     "mean": "mean and quartiles",
@@ -47,7 +50,9 @@ class Curve:
     lower: np.ndarray
     upper: np.ndarray
     task: str = ""
-    """Environment and algorithm, if known."""
+    """Environment, if known."""
+    algorithm: str = ""
+    """Type of the algorithm, if known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Group:
     """Name of the config, and how it differs from namesakes."""
     task: str
     """Environment, if known."""
+    algorithm: str
+    """Type of the algorithm, if known."""
     runs: tuple[pathlib.Path, ...]
 
 
@@ -98,12 +105,17 @@ def plot_runs(
     metrics = {run: read_rows(run / "metrics.jsonl") for run in runs}
     phase = phase or choose_phase(metrics.values())
     found = {run: series(run, rows, phase, x) for run, rows in metrics.items()}
+    charts: dict[str, list] = {}
+    for run in metrics:
+        charts.setdefault(_task(_config(run)), []).append(run)
     curves = [
         dataclasses.replace(
             aggregate(one.label, [found[run] for run in one.runs], statistic),
             task=one.task,
+            algorithm=one.algorithm,
         )
-        for one in group(metrics)
+        for chart in charts.values()
+        for one in group(chart)
     ]
     outfile.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(outfile) as partial:
@@ -121,7 +133,7 @@ def group(runs: Iterable[pathlib.Path]) -> list[Group]:
         configs[key] = {"name": config_name(run), **config}
     labels = _labels(list(configs.values()))
     return [
-        Group(label, _task(configs[key]), tuple(groups[key]))
+        Group(label, _task(configs[key]), _algorithm(configs[key]), tuple(groups[key]))
         for label, key in zip(labels, groups, strict=True)
     ]
 
@@ -204,9 +216,19 @@ def _labels(configs: Sequence[dict]) -> list[str]:
             for other in namesakes
             for line in config_files.differences(config, other)
         }
-        values = [f"{x.split('.')[-1]} {at(config, x)}" for x in sorted(differing)]
+        values = [
+            f"{x.split('.')[-1]} {_value(at(config, x))}" for x in sorted(differing)
+        ]
         labels.append(", ".join([name, *values[:SHOWN]]))
     return labels
+
+
+def _value(value: Any) -> str:
+    """Return a value of a config as a short text."""
+    if isinstance(value, dict) and {"from", "to"} <= value.keys():
+        return f"{value['from']:g} to {value['to']:g}"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def at(config: dict, path: str) -> Any:
@@ -219,6 +241,11 @@ def at(config: dict, path: str) -> Any:
 def _task(config: dict) -> str:
     """Name the environment of a config."""
     return str(at(config, "environment.id") or "")
+
+
+def _algorithm(config: dict) -> str:
+    """Name the algorithm of a config."""
+    return str(at(config, "algorithm.type") or "").rpartition(":")[2]
 
 
 def read_rows(path: pathlib.Path) -> list[dict]:
@@ -346,7 +373,8 @@ def _draw(curves: Sequence[Curve], x: str, phase: str, statistic: str):
     scale, unit = axis(x, max(curve.x[-1] for curve in curves))
     for axes, (task, own) in zip(charts, tasks.items(), strict=False):
         _draw_curves(axes, own, scale)
-        axes.set_title(_title(task, own), loc="left", weight="bold", color=INK, pad=20)
+        title = textwrap.fill(_title(task, own), WIDTH)
+        axes.set_title(title, loc="left", weight="bold", color=INK, pad=20)
         text = _subtitle(own, phase, statistic)
         axes.text(0, 1.02, text, transform=axes.transAxes, color="gray")
         axes.set_xlabel(unit)
@@ -374,14 +402,15 @@ def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
             linewidth=1.8,
             marker=marker,
             markersize=3.5,
-            label=f"{curve.label} ({seeds(curve.runs)})",
+            label=textwrap.fill(f"{curve.label} ({seeds(curve.runs)})", WIDTH),
         )
     axes.xaxis.set_major_formatter(format_count)
     axes.yaxis.set_major_formatter(format_count)
     axes.margins(x=0.02)
     decorate(axes)
     if len(curves) > 1:
-        axes.legend(frameon=False, labelcolor=INK)
+        legend = axes.legend(frameon=False, labelcolor=INK)
+        legend.set_in_layout(False)  # Else long labels make charts narrow.
 
 
 def decorate(axes) -> None:
@@ -407,9 +436,11 @@ def axis(x: str, largest: float) -> tuple[float, str]:
 
 
 def _title(task: str, curves: Sequence[Curve]) -> str:
-    """Return the task with the name of the only config, or the number of configs."""
+    """Name task, algorithm if it is only one, and the config or number of configs."""
     label = curves[0].label if len(curves) == 1 else f"{len(curves)} configs"
-    return f"{task}: {label}" if task else label
+    kinds = {curve.algorithm for curve in curves}
+    subject = ", ".join(x for x in (task, *kinds) if x) if len(kinds) == 1 else task
+    return f"{subject}: {label}" if subject else label
 
 
 def _subtitle(curves: Sequence[Curve], phase: str, statistic: str) -> str:

@@ -165,33 +165,81 @@ def test_band_of_one_run_are_the_quartiles_of_its_episodes(tmp_path, monkeypatch
     )
 
 
+def make_config(run, id, rate, seed=0, kind="ppo"):
+    """Write the config of a run; return the run."""
+    values = {
+        "name": run.name,
+        "seed": seed,
+        "environment": {"id": id},
+        "train": {"steps": seed},
+        "algorithm": {"type": kind, "learning_rate": rate},
+    }
+    config_files.dump(values, run / "config.yaml")
+    return run
+
+
 def test_label_says_what_differs_and_each_task_has_a_chart(tmp_path, monkeypatch):
-    runs = []
-    for number, (rate, id, seed) in enumerate(
-        [
-            (0.1, "Left-v0", 0),
-            (0.1, "Left-v0", 1),
-            (0.2, "Left-v0", 0),
-            (1, "Right-v0", 0),
-        ]
-    ):
-        name = f"{number}-{'left' if id == 'Left-v0' else 'right'}"
-        runs.append(make_run(tmp_path, name, {0: 1.0, 100: 2.0}))
-        values = {
-            "name": name,
-            "seed": seed,
-            "environment": {"id": id},
-            "train": {"steps": number},
-            "algorithm": {"type": "ppo", "learning_rate": rate},
-        }
-        config_files.dump(values, runs[-1] / "config.yaml")
+    falling = {"type": "linear", "from": 0.2, "to": 0.0, "over": 5.0}
+    runs = [
+        make_config(make_run(tmp_path, f"{number}-mine", {0: 1.0, 100: 2.0}), *values)
+        for number, values in enumerate(
+            [
+                ("Left-v0", 0.1, 0),
+                ("Left-v0", 0.1, 1),
+                ("Left-v0", falling, 0),
+                ("Left-v0", "x" * 99, 0),
+            ]
+        )
+    ]
+    other = make_run(tmp_path, "4-other", {0: 1.0, 100: 2.0})
+    runs.append(make_config(other, "Right-v0", 1, kind="mine:Own"))
     found = drawn(monkeypatch, runs, tmp_path / "curve.png")
     assert {label: (x.runs, x.task) for label, x in found.items()} == {
-        "left, learning_rate 0.1": (2, "Left-v0"),
-        "left, learning_rate 0.2": (1, "Left-v0"),
-        "right": (1, "Right-v0"),
+        "mine, learning_rate 0.1": (2, "Left-v0"),
+        "mine, learning_rate 0.2 to 0": (1, "Left-v0"),
+        f"mine, learning_rate {'x' * curves.LONGEST}...": (1, "Left-v0"),
+        "other": (1, "Right-v0"),
     }
     canvas = curves._draw(list(found.values()), "steps", "evaluate", "mean")
     shown = [axes.get_title(loc="left") for axes in canvas.axes]
-    assert shown == ["Left-v0: 2 configs", "Right-v0: right"]
-    assert [len(axes.lines) for axes in canvas.axes] == [2, 1]
+    assert shown == ["Left-v0, ppo: 3 configs", "Right-v0, Own: other"]
+    assert [len(axes.lines) for axes in canvas.axes] == [3, 1]
+
+
+def test_algorithms_of_a_chart_are_in_its_legend(tmp_path, monkeypatch):
+    runs = [make_run(tmp_path, f"{number}-mine", {0: 1.0}) for number in range(2)]
+    for run, kind in zip(runs, ("ppo", "trpo"), strict=True):
+        make_config(run, "Left-v0", 0.1, kind=kind)
+    found = drawn(monkeypatch, runs, tmp_path / "curve.png")
+    assert list(found) == ["mine, type ppo", "mine, type trpo"]
+    canvas = curves._draw(list(found.values()), "steps", "evaluate", "mean")
+    assert canvas.axes[0].get_title(loc="left") == "Left-v0: 2 configs"
+
+
+def test_long_labels_do_not_make_charts_narrow(tmp_path):
+    one = {f"{name}{'_' * 150}": name for name in "ab"}
+    widths = []
+    for labels in ("ab", one):
+        series_ = [series([0, 1], [0, 1])]
+        found = [curves.aggregate(label, series_) for label in labels]
+        canvas = curves._draw(found, "steps", "evaluate", "mean")
+        canvas.savefig(tmp_path / "curve.png")
+        widths.append(canvas.axes[0].get_position().width)
+    assert widths[1] == pytest.approx(widths[0], rel=0.05)
+
+
+def test_curves_of_one_config_in_several_charts_are_not_told_apart_by_the_task(
+    tmp_path, monkeypatch
+):
+    runs = [make_run(tmp_path, f"{number}-mine", {0: 1.0}) for number in range(2)]
+    for run, id in zip(runs, ("Left-v0", "Right-v0"), strict=True):
+        make_config(run, id, 0.1)
+    labels = []
+    original = curves._draw
+    monkeypatch.setattr(
+        curves,
+        "_draw",
+        lambda x, *rest: labels.extend(y.label for y in x) or original(x, *rest),
+    )
+    curves.plot_runs(runs, tmp_path / "curve.png")
+    assert labels == ["mine", "mine"]
