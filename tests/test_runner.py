@@ -267,6 +267,7 @@ def test_progress_is_shown_in_terminals_only(monkeypatch, counted):
         shown.append(sys.stdout.getvalue())
     assert "4 / 4" in shown[0]
     assert "mean return 3.0" in shown[0]
+    assert "nan" not in shown[0]
     assert shown[1:] == ["", ""]
 
 

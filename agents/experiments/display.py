@@ -118,14 +118,14 @@ class Display:
         metrics = report.metrics
         score = metrics.get("score")
         text = "no episode finished" if score is None else f"return {score:>10,.1f}"
-        parts = [
+        found = {
+            name: f"{name} {x:.3g}" for name, x in metrics.items() if x is not None
+        }
+        parts = [  # Metrics of the user first.
             f"{report.phase:<8}  {report.step:>12,}  {rate:>9,.0f} steps/s  {text}",
+            *(found[name] for name in self.shown if name in found),
             f"{metrics.get('episodes', 0)} episodes",
-        ]
-        parts += [
-            f"{name} {metrics[name]:.3g}"
-            for name in (*SHOWN, *self.shown)
-            if name in metrics
+            *(found[name] for name in SHOWN if name in found),
         ]
         width = self._bar.console.width if self._bar else float("inf")
         while len(parts) > 1 and len("  ".join(parts)) > width:
@@ -213,7 +213,9 @@ def counting(
             return
         rate = (runner.steps - last_steps) / (now - last)
         last, last_steps = now, runner.steps
-        text = f"{rate:,.0f} steps/s  mean return {runner.mean_return:,.1f}"
+        text = f"{rate:,.0f} steps/s"
+        if runner.episodes:
+            text += f"  mean return {runner.mean_return:,.1f}"
         bar.update(task, completed=done, text=text)
 
     with bar:

@@ -64,7 +64,7 @@ def _require_arrays(space: gymnasium.Space) -> None:
             raise
         kind = "gymnasium.wrappers:FilterObservation"
         wrappers = f"[{{type: {kind}, filter_keys: [{keys}]}}]"
-        text = f"{error} Here: --set 'environment.wrappers={wrappers}'"
+        text = f"{str(error)[:-1]}: --set 'environment.wrappers={wrappers}'"
         raise spaces.UnsupportedSpaceError(text) from None
 
 

@@ -164,9 +164,10 @@ class Checkpoints:
         if name == BEST:
             name = os.path.basename((self.directory / BEST).resolve())
         if name not in paths:
+            known = sorted(paths) + [BEST] * (self.directory / BEST).exists()
             raise CheckpointError(
                 f"no checkpoint {name!r} in {self.directory}; "
-                f"there are {', '.join(sorted(paths))}."
+                f"there are {', '.join(known)}."
             )
         return paths[name]
 

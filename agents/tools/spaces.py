@@ -55,7 +55,7 @@ def spec(space: spaces.Space, path: str = "") -> Any:
     part = f"{type(space).__name__} of part {path[1:]!r}" if path else f"{space!s:.40}"
     raise UnsupportedSpaceError(
         f"Space {part} is not supported; use Box, Discrete, MultiDiscrete, MultiBinary, "
-        "a Dict or Tuple of these, or omit it by one of environment.wrappers."
+        "a Dict or Tuple of these, or leave it out with environment.wrappers."
     )
 
 

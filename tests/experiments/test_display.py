@@ -39,6 +39,17 @@ def test_lines_of_phases_fit_the_terminal(tmp_path, width):
     assert (line == first + "".join(rest)) == (width >= 200)
 
 
+def test_metrics_of_the_user_come_first(tmp_path):
+    with display.Display(tmp_path, named.load("debug"), False) as view:
+        view.shown = ["success", "elsewhere"]
+        view._bar = types.SimpleNamespace(
+            console=console.Console(width=80), stop=lambda: None
+        )
+        metrics = {**METRICS, "success": 0.25}
+        line = view._line(loop.Report("train", 1000, metrics, 2.0, 500), 250.0)
+    assert line.endswith("  return       12.5  success 0.25")
+
+
 def test_other_outputs_get_totals_and_the_time_left(tmp_path, capsys, monkeypatch):
     config = named.load("debug", ["train.steps=4000"])
     now = [100.0]

@@ -69,7 +69,7 @@ def test_what_leaves_text_out_is_said():
         spaces.UnsupportedSpaceError, match="Text of part 'mission'"
     ) as e:
         runs.describe(dataclasses.replace(config, environment=told))
-    _, _, said = str(e.value).partition(" Here: ")
+    _, _, said = str(e.value).partition("environment.wrappers: ")
     option, assignment = shlex.split(said)
     assert option == "--set"
     wrappers = named.load("debug", [assignment]).environment.wrappers

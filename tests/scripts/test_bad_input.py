@@ -367,7 +367,7 @@ def test_run_that_cannot_be_loaded(script, call, fresh, trained, tmp_path):
     arguments = ["--logdir", run, *extra, "--checkpoint", "step-7"]
     line = refused(call(script, *arguments))
     assert "no checkpoint 'step-7'" in line
-    assert "there are step-000000000256, step-000000000512" in line
+    assert "there are step-000000000256, step-000000000512, best." in line
     arguments = ["--logdir", run, *extra, "--num_episodes", 0]
     assert "--num_episodes must be positive" in refused(call(script, *arguments))
     run = fresh()
