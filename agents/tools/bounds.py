@@ -98,7 +98,7 @@ def require_effect(config: Any) -> None:
         if value != default:
             raise OutOfBounds(
                 name,
-                f"is {_plain(value)!r} but has no effect {reason}; leave it at "
+                f"is {_plain(value)!r} but has no effect {reason}; leave it out, or at "
                 f"{_plain(default)!r}.",
             )
 

@@ -117,7 +117,7 @@ def test_what_has_no_effect_is_refused(kind, values, key, value, reason):
     usual = operator.attrgetter(key)(default)
     usual = usual.to_dict() if isinstance(usual, schedules.Schedule) else usual
     usual = list(usual) if isinstance(usual, tuple) else usual
-    assert text.endswith(f"; leave it at {usual!r}.")
+    assert text.endswith(f"; leave it out, or at {usual!r}.")
     build(kind, values, key, usual)
 
 
@@ -127,7 +127,7 @@ def test_the_message_says_what_to_do():
         sections.build(ppo.Config, values, "algorithm")
     assert str(caught.value) == (
         "config key 'algorithm.update_every' is 60 but has no effect with memory "
-        "unrolls; leave it at 25."
+        "unrolls; leave it out, or at 25."
     )
     with pytest.raises(
         bounds.OutOfBounds, match="update_every is 60 but has no effect"

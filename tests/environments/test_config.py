@@ -26,5 +26,5 @@ def test_what_a_backend_has_no_use_for_is_refused(backend, field, value, used):
         sections.build(Environment, values, "environment")
     assert str(caught.value) == (
         f"config key 'environment.{field}' is {value!r} but has no effect with backend "
-        f"{backend}; leave it at None."
+        f"{backend}; leave it out, or at None."
     )
