@@ -28,14 +28,7 @@ class RenderError(errors.Mistake):
 
 
 class Film(gymnasium.Wrapper):
-    """Wrapper that writes a video of each of the first episodes.
-
-    Videos have one frame per observation. They appear when their episode is complete,
-    named by its number and return.
-
-    Attributes:
-      films: `{"file", "return", "length"}` of every video.
-    """
+    """Wrapper that writes a video of each of the first episodes; see `videos.Reel`."""
 
     def __init__(
         self,
@@ -46,61 +39,29 @@ class Film(gymnasium.Wrapper):
     ):
         """Film one episode per number into an existing directory."""
         super().__init__(env)
-        self._style = style
-        self.films: list[dict[str, Any]] = []
-        self._directory = pathlib.Path(directory)
-        self._numbers = list(numbers)
-        self._video = None
+        fps = env.metadata.get("render_fps", 30)
+        self._reel = videos.Reel(directory, numbers, style, fps)
+
+    @property
+    def films(self) -> list[dict[str, Any]]:
+        """List `{"file", "return", "length"}` of every video."""
+        return self._reel.films
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict]:
         result = self.env.reset(**kwargs)
-        self._discard()
-        if len(self.films) < len(self._numbers):
-            self._return, self._length = 0.0, 0
-            fps = self.env.metadata.get("render_fps", 30)
-            number = self._numbers[len(self.films)]
-            path = self._directory / f".unfinished-{number}.{self._style.part}"
-            self._video = videos.Video(path, self._frame(), fps)
+        self._reel.begin(lambda: frame(self.env))
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
         result = self.env.step(action)
-        if self._video is not None:
-            _, reward, terminated, truncated, _ = result
-            self._return += float(reward)
-            self._length += 1
-            self._video.write(self._frame())
-            if terminated or truncated:
-                self._finish()
+        _, reward, terminated, truncated, _ = result
+        done = bool(terminated or truncated)
+        self._reel.step(float(reward), done, lambda: frame(self.env))
         return result
 
     def close(self) -> None:
-        self._discard()
+        self._reel.discard()
         super().close()
-
-    def _frame(self) -> np.ndarray:
-        """Render a frame of the video."""
-        image = frame(self.env)
-        if not self._style.overlay:
-            return image
-        return videos.inscribed(
-            image, f"step {self._length}  return {self._return:.1f}"
-        )
-
-    def _finish(self) -> None:
-        """Publish the video of a finished episode."""
-        number = self._numbers[len(self.films)]
-        name = f"episode-{number}_return_{self._return:.1f}.{self._style.part}"
-        self._video.finish(self._directory / name)
-        self._video = None
-        film = {"file": name, "return": self._return, "length": self._length}
-        self.films.append(film)
-
-    def _discard(self) -> None:
-        """Remove the video of an abandoned episode."""
-        if self._video is not None:
-            self._video.discard()
-            self._video = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,10 +104,9 @@ def batch(
       EnvProcessError: if an environment fails.
     """
     variables = _find_variables(constructor, start_timeout)
-    shares = [range(row, episodes, rows) for row in range(rows)]
     constructors = [
         _Filming(constructor, variables, str(directory), share, style)
-        for share in shares
+        for share in videos.shares(rows, episodes)
     ]
     return workers.Workers(constructors, rows, timeout, start_timeout)
 
@@ -185,6 +145,26 @@ def frame(env: gymnasium.Env) -> np.ndarray:
         kind = type(image).__name__
         raise RenderError(f"render() must return an RGB image, got {kind}")
     return image[..., :3].astype(np.uint8)
+
+
+def tracked(env: gymnasium.Env) -> gymnasium.Env:
+    """Let the camera `track` of a MuJoCo model show an environment of Gymnasium.
+
+    Otherwise the view stands still, so that robots run out of the picture. It remains
+    as it is if there is no such camera, or the environment has a view of its own.
+    """
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    config = getattr(renderer, "default_cam_config", None) or {}
+    if getattr(renderer, "camera_id", None) != -1 or "trackbodyid" in config:
+        return env
+    import mujoco
+
+    camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    if camera != -1:
+        renderer.camera_id = camera  # Windows only read the other attribute.
+        view = {"type": mujoco.mjtCamera.mjCAMERA_FIXED, "fixedcamid": camera}
+        renderer.default_cam_config = {**config, **view}
+    return env
 
 
 def _find_variables(

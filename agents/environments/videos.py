@@ -1,9 +1,10 @@
-"""Video files: formats, text on frames, and grids of several videos."""
+"""Video files: episodes, formats, sizes, text on frames, and grids of several."""
 
 import dataclasses
 import math
 import pathlib
 import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from agents.tools import files
 
 FORMATS = ("mp4", "gif")
+SIDE = 320
+"""Pixels that the longer side of an enlarged picture has at least."""
 _PALETTE = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
 _CODECS = {
     "mp4": {"codec": "libx264", "pix_fmt_out": "yuv420p"},
@@ -19,6 +22,7 @@ _CODECS = {
     "mkv": {
         "codec": "libx264rgb",
         "pix_fmt_out": "rgb24",
+        "quality": None,
         "output_params": ["-crf", "0", "-preset", "ultrafast"],
     },
 }
@@ -44,6 +48,75 @@ class Style:
 PLAIN = Style()
 
 
+def shares(rows: int, episodes: int) -> list[range]:
+    """Distribute the numbers of episodes over rows, in turns."""
+    return [range(row, episodes, rows) for row in range(rows)]
+
+
+class Reel:
+    """Videos of the first episodes of one environment, a frame per observation.
+
+    A video appears when its episode is complete, named by its number and return.
+
+    Attributes:
+      films: `{"file", "return", "length"}` of every video.
+    """
+
+    def __init__(
+        self, directory: str | pathlib.Path, numbers: range, style: Style, fps: float
+    ):
+        """Film one episode per number into an existing directory."""
+        self.films: list[dict[str, Any]] = []
+        self._directory, self._numbers = pathlib.Path(directory), list(numbers)
+        self._style, self._fps = style, fps
+        self._video = None
+
+    def begin(self, draw: Callable[[], np.ndarray]) -> None:
+        """Begin an episode, unless all are filmed; an unfinished one is abandoned.
+
+        `draw` returns the picture of the first observation, if it is called.
+        """
+        self.discard()
+        if len(self.films) == len(self._numbers):
+            return
+        self._return, self._length = 0.0, 0
+        number = self._numbers[len(self.films)]
+        path = self._directory / f".unfinished-{number}.{self._style.part}"
+        self._video = Video(path, self._frame(draw), self._fps)
+
+    def step(self, reward: float, done: bool, draw: Callable[[], np.ndarray]) -> None:
+        """Append a step, if its episode is filmed; publish the video at its end."""
+        if self._video is None:
+            return
+        self._return += reward
+        self._length += 1
+        self._video.write(self._frame(draw))
+        if done:
+            self._finish()
+
+    def discard(self) -> None:
+        """Remove the video of an abandoned episode."""
+        if self._video is not None:
+            self._video.discard()
+            self._video = None
+
+    def _frame(self, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        """Draw a frame of the video."""
+        image = draw()
+        if not self._style.overlay:
+            return image
+        return inscribed(image, f"step {self._length}  return {self._return:.1f}")
+
+    def _finish(self) -> None:
+        """Publish the video of a finished episode."""
+        number = self._numbers[len(self.films)]
+        name = f"episode-{number}_return_{self._return:.1f}.{self._style.part}"
+        self._video.finish(self._directory / name)
+        self._video = None
+        film = {"file": name, "return": self._return, "length": self._length}
+        self.films.append(film)
+
+
 class Video:
     """File of frames with even side lengths, as players expect.
 
@@ -65,8 +138,16 @@ class Video:
         self.write(first)
 
     def write(self, image: np.ndarray) -> None:
-        """Append an image, uint8 `[height, width, 3]`."""
-        self._ffmpeg.send(np.pad(image, self._padding, mode="edge").tobytes())
+        """Append an image, uint8 `[height, width, 3]`.
+
+        Raises:
+          WriteError: if ffmpeg has ended.
+        """
+        try:
+            self._ffmpeg.send(np.pad(image, self._padding, mode="edge").tobytes())
+        except OSError as error:
+            reason = RuntimeError("ffmpeg has ended")
+            raise files.write_error(self._path, reason, "more") from error
 
     def finish(self, path: pathlib.Path) -> None:
         """Complete the file, and rename it."""
@@ -77,6 +158,23 @@ class Video:
         """Remove the file."""
         self._ffmpeg.close()
         self._path.unlink(missing_ok=True)
+
+
+def newest(images: np.ndarray) -> np.ndarray:
+    """Return the newest of stacked frames in colors, uint8 `[N, height, width, 3]`.
+
+    Args:
+      images: uint8 `[N, height, width, channels]`, the newest channels last. A multiple
+        of three channels are colors, others are shades of gray.
+    """
+    count = 3 if images.shape[-1] % 3 == 0 else 1
+    return np.repeat(images[..., -count:], 3 // count, -1)
+
+
+def enlarged(image: np.ndarray) -> np.ndarray:
+    """Scale a small image up by a whole number; see `SIDE`."""
+    factor = math.ceil(SIDE / max(image.shape[:2]))
+    return image.repeat(factor, 0).repeat(factor, 1)
 
 
 def inscribed(image: np.ndarray, text: str) -> np.ndarray:

@@ -91,6 +91,62 @@ def test_mujoco_without_display(tmp_path, id):
     assert (frames[0] != frames[-1]).any()
 
 
+def robot_is_visible(frames):
+    """Whether there are pixels of the robot's color, which is orange."""
+    red, _, blue = np.moveaxis(frames.astype(int), -1, 0)
+    return (red - blue > 60).sum((1, 2)) > 500
+
+
+@pytest.mark.skipif(
+    not (ctypes.util.find_library("EGL") or ctypes.util.find_library("OSMesa")),
+    reason="needs libegl1 or libosmesa6",
+)
+def test_camera_follows_robots_that_gymnasium_does_not_follow(tmp_path):
+    tracked, moved = f"{film.__name__}:tracked", "environments_for_tests:Moved"
+    views = {}
+    for wrappers in ([moved], [tracked, moved]):
+        environment = Environment(
+            *("HalfCheetah-v5", "workers"),
+            max_length=3,
+            wrappers=wrappers,
+            kwargs={"render_mode": "rgb_array"},
+        )
+        made = make.constructor(environment)
+        directory = tmp_path / str(len(wrappers))
+        directory.mkdir()
+        batch = film.batch(made, directory, rows=1, episodes=1)
+        play(batch, steps=3)
+        _, frames = read(directory / batch[0].films[0]["file"])
+        batch.close()
+        views[len(wrappers)] = robot_is_visible(frames).tolist()
+    assert views == {1: [True, False, False, False], 2: [True] * 4}
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "camera"),
+    [
+        *((f"{name}-v5", {}, 0) for name in ("HalfCheetah", "Ant", "Swimmer")),
+        *((f"{name}-v5", {}, -1) for name in ("Hopper", "Pusher", "InvertedPendulum")),
+        ("HalfCheetah-v5", {"default_camera_config": {"trackbodyid": 2}}, -1),
+    ],
+)
+def test_cameras_of_robots(id, kwargs, camera):
+    env = gymnasium.make(id, render_mode="rgb_array", **kwargs)
+    before = env.unwrapped.mujoco_renderer.default_cam_config
+    assert film.tracked(env) is env
+    renderer = env.unwrapped.mujoco_renderer
+    assert renderer.camera_id == camera
+    fixed = {"type": 2, "fixedcamid": 0}  # For windows.
+    expected = {**(before or {}), **fixed} if camera == 0 else before
+    assert renderer.default_cam_config == expected
+    env.close()
+
+
+def test_environments_without_mujoco_keep_their_view():
+    env = gymnasium.make("CartPole-v1")
+    assert film.tracked(env) is env
+
+
 def test_mujoco_without_graphics_names_the_packages(monkeypatch, tmp_path):
     monkeypatch.setenv("MUJOCO_GL", "glfw")  # Needs a display.
     made = constructor("HalfCheetah-v5", 12)

@@ -95,6 +95,30 @@ def test_overlay_writes_into_the_upper_left_corner_only():
     assert (image == 128).all()
 
 
+@pytest.mark.parametrize(
+    ("channels", "expected"),
+    [(1, [0, 0, 0]), (2, [1, 1, 1]), (4, [3, 3, 3]), (3, [0, 1, 2]), (12, [9, 10, 11])],
+)
+def test_newest_of_stacked_frames(channels, expected):
+    images = np.broadcast_to(np.arange(channels, dtype=np.uint8), (2, 5, 4, channels))
+    result = videos.newest(images)
+    assert (result.shape, result.dtype) == ((2, 5, 4, 3), np.uint8)
+    assert (result == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "factor"),
+    [((84, 84), 4), ((5, 5), 64), ((210, 160), 2), ((10, 320), 1), ((400, 600), 1)],
+)
+def test_small_pictures_are_enlarged_by_a_whole_number(size, factor):
+    image = np.random.default_rng(0).integers(256, size=(*size, 3), dtype=np.uint8)
+    result = videos.enlarged(image)
+    assert result.shape == (factor * size[0], factor * size[1], 3)
+    assert max(result.shape) >= 320
+    np.testing.assert_array_equal(result[::factor, ::factor], image)
+    np.testing.assert_array_equal(result[factor - 1 :: factor, ::factor], image)
+
+
 def test_window_needs_a_display(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

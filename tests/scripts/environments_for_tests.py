@@ -68,6 +68,30 @@ class Pictures(Counting):
         return {"camera": camera, "number": super()._observation()}
 
 
+def pictures(num_envs, fps=20):
+    """Vector environment of several, whose pictures are as bright as in `render`."""
+
+    class Bright(Pictures):
+        metadata = {"render_fps": fps}
+
+        def _observation(self):
+            found = super()._observation()
+            return {**found, "camera": 40 + 4 * found["camera"]}
+
+    return gymnasium.vector.SyncVectorEnv([Bright] * num_envs)
+
+
+class Moved(gymnasium.Wrapper):
+    """Robot of MuJoCo that is carried 10 meters away in every step."""
+
+    def step(self, action):
+        inner = self.unwrapped
+        position = inner.data.qpos.copy()
+        position[0] += 10.0
+        inner.set_state(position, inner.data.qvel)
+        return super().step(action)
+
+
 def draws_nothing(render_mode=None):
     env = Counting(render_mode=render_mode)
     env.render = lambda: None
@@ -156,8 +180,10 @@ def gated(id, gate):
 
 def __getattr__(name):
     """Functional environments, which need TensorFlow, when they are asked for."""
-    if name != "Impure":
+    if name not in ("Impure", "Drawn", "DrawsNothing"):
         raise AttributeError(name)
+    import tensorflow as tf
+
     from agents.environments import functional
 
     class Impure(functional.CartPole):
@@ -168,7 +194,27 @@ def __getattr__(name):
             self.calls += 1
             return super().terminal(state)
 
-    return Impure
+    class Drawn(functional.Catch):
+        """Draws a picture that is as bright as the row of the ball."""
+
+        render_fps = 12
+
+        def render(self, state):
+            level = 40 + 4 * self.row(state).numpy()
+            ones = np.ones((len(level), 60, 90, 3), np.uint8)
+            return ones * level[:, None, None, None].astype(np.uint8)
+
+        @tf.function
+        def row(self, state):
+            for _ in tf.range(3):
+                state = tf.reduce_max([state, state], 0)
+            return state[:, 0]
+
+    class DrawsNothing(functional.Catch):
+        def render(self, state):
+            return state
+
+    return {"Impure": Impure, "Drawn": Drawn, "DrawsNothing": DrawsNothing}[name]
 
 
 class Told(gymnasium.Env):
