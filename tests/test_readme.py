@@ -118,6 +118,9 @@ def test_environment_is_one(directory):
     directory("docs/environments_and_backends.md")
     walk = environments.Environment("my_walk:Walk", num_agents=2)
     assert make.choose(walk) == "compiled"
+    pictures = make.functional(walk).render(np.float32([[-1.0], [6.0]])).numpy()
+    assert pictures.shape == (2, 3, 13, 3)
+    assert (pictures[:, 0, :, 0] == 255).argmax(1).tolist() == [5, 12]
 
 
 def test_file_with_a_config_is_one(tmp_path):

@@ -89,7 +89,17 @@ class Compiled(tf.Module):
         self, before: steps.Before, action: Any
     ) -> tuple[steps.After, steps.Before]:
         """Step all environments once; see `InGraphBatchEnv.simulate`."""
-        state = _read(self._state)
+        new, after = self.step(action)
+        return after, self.go_on(new, after.done)
+
+    @property
+    def state(self) -> Any:
+        """Current states of all rows."""
+        return _read(self._state)
+
+    def step(self, action: Any) -> tuple[Any, steps.After]:
+        """Compute new states, true last ones where done; `go_on` must follow."""
+        state = self.state
         new = self._env.transition(state, action, self._draw())
         reward = self._env.reward(state, action, new)
         terminated = self._env.terminal(new)
@@ -103,8 +113,12 @@ class Compiled(tf.Module):
             truncated,
             steps.record(terminated, truncated, self._score.read_value(), self._length),
         )
-        tf.nest.map_structure(lambda x, value: x.assign(value), self._state, new)
-        return after, self._restart(after.done)
+        return new, after
+
+    def go_on(self, state: Any, done: tf.Tensor) -> steps.Before:
+        """Continue with these states, and with new episodes in rows that are done."""
+        tf.nest.map_structure(lambda x, value: x.assign(value), self._state, state)
+        return self._restart(done)
 
     def close(self) -> None:
         """Do nothing, because nothing is open."""
@@ -117,7 +131,7 @@ class Compiled(tf.Module):
         )
         self._score.assign(tf.where(rows, 0.0, self._score))
         self._length.assign(tf.where(rows, 0, self._length))
-        observation = self._env.observation(_read(self._state))
+        observation = self._env.observation(self.state)
         return steps.Before(observation, rows)
 
     def _draw(self) -> tf.Tensor:

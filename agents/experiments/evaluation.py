@@ -1,19 +1,17 @@
 """Episodes of trained policies: returns and videos."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from agents.environments import curriculum, film, make, videos
-from agents.experiments import config as experiment
-from agents.experiments import display, runs
-from agents.tools import errors, files
+from agents.environments import videos
+from agents.experiments import display, filming, runs
+from agents.tools import files
 
 FORMATS = videos.FORMATS
 EVALUATION = 2**31 - 1
@@ -115,15 +113,14 @@ def visualize(
       `{"file", "return", "length"}` of every episode, as in `episodes.json`.
     """
     rows = min(num_episodes, os.cpu_count() or 1)
-    config, agent, step = _drawable(logdir, rows, checkpoint, stochastic, say)
+    source, agent, step = _drawable(logdir, rows, checkpoint, stochastic, say)
     runs.make_writable(outdir)
     videos.clean(outdir)
     style = videos.Style(format, overlay, grid)
-    batch = start(config, outdir, rows, num_episodes, style)
-    with contextlib.closing(batch):
-        batch_env = _in_graph(config, batch)
+    batch_env, reels = source.start(outdir, rows, num_episodes, style)
+    with contextlib.closing(batch_env):
         play(batch_env, agent, num_episodes, stochastic, seed, say, step)
-        parts = [batch[row].films for row in range(rows)]
+        parts = [reels[row].films for row in range(rows)]
     films = [parts[n % rows][n // rows] for n in range(num_episodes)]
     videos.require_whole(outdir, films)
     if grid:
@@ -144,13 +141,8 @@ def watch(
     say: Callable[[str], Any] = display.silent,
 ) -> list[dict[str, Any]]:
     """Show a trained policy in a window; return `{"return", "length"}` of episodes."""
-    config, agent, step = _drawable(logdir, 1, checkpoint, stochastic, say)
-    constructor = _constructor(config, "human")
-    timeouts = config.environment.timeout, config.environment.start_timeout
-    with _rendering(config, "show"):
-        batch = film.window(constructor, *timeouts)
-    with contextlib.closing(batch):
-        batch_env = _in_graph(config, batch)
+    source, agent, step = _drawable(logdir, 1, checkpoint, stochastic, say)
+    with contextlib.closing(source.window()) as batch_env:
         found = play(batch_env, agent, num_episodes, stochastic, seed, say, step)
     pairs = zip(found.scores, found.lengths, strict=True)
     return [{"return": score, "length": length} for score, length in pairs]
@@ -162,80 +154,13 @@ def _drawable(
     checkpoint: str | None,
     stochastic: bool,
     say: Callable[[str], Any],
-) -> tuple[experiment.Config, Any, int]:
-    """Load a run whose episodes can be drawn; return config, policy and step."""
+) -> tuple[Any, Any, int]:
+    """Load a run whose episodes can be drawn; return source, policy and step."""
     say("Loading the policy")
     config = runs.read_config(logdir)
     description = runs.describe(config)
-    require_film(config, description)
+    source = filming.find(config.environment, description)
     agent, state = runs.policy(logdir, config, description, rows, checkpoint)
     if stochastic:
         require_stochastic(agent)
-    return config, agent, state["step"]
-
-
-def _in_graph(config: experiment.Config, batch: Any) -> Any:
-    """Create a batch in the graph from one that renders itself."""
-    from agents.tools import in_graph_batch_env
-
-    prepare = curriculum.preparation(config.environment.kwargs, [batch])
-    return in_graph_batch_env.InGraphBatchEnv(batch, prepare)
-
-
-def require_film(config: experiment.Config, description: make.Description) -> None:
-    """Raise RunError unless a single environment has the spaces of the batch.
-
-    Gymnasium's environments make the videos, independently of the backend.
-    """
-    environment = config.environment
-    backend = make.choose(environment)
-    if backend in ("workers", "process", "serial"):
-        return
-    kwargs = environment.kwargs if backend == "compiled" else {}
-    try:
-        single = make.describe(
-            dataclasses.replace(environment, backend="workers", kwargs=kwargs)
-        )
-        same = (
-            single.observation_space == description.observation_space
-            and single.action_space == description.action_space
-        )
-    except errors.Mistake:
-        same = False
-    if not same:
-        raise runs.RunError(
-            f"environment {environment.id!r} of backend {backend} cannot be filmed: "
-            "Gymnasium has no single environment with the same spaces."
-        )
-
-
-def start(
-    config: experiment.Config,
-    outdir: str,
-    rows: int,
-    num_episodes: int,
-    style: videos.Style,
-) -> Any:
-    """Start environments of a config that film their episodes into a directory."""
-    constructor = _constructor(config, "rgb_array")
-    timeouts = config.environment.timeout, config.environment.start_timeout
-    with _rendering(config, "film"):
-        return film.batch(constructor, outdir, rows, num_episodes, *timeouts, style)
-
-
-def _constructor(config: experiment.Config, render_mode: str) -> Callable[[], Any]:
-    """Return a constructor of environments that render themselves."""
-    environment = config.environment
-    kwargs = {**environment.kwargs, "render_mode": render_mode}
-    return make.constructor(dataclasses.replace(environment, kwargs=kwargs))
-
-
-@contextlib.contextmanager
-def _rendering(config: experiment.Config, verb: str) -> Iterator[None]:
-    """Name the environment in errors about its rendering."""
-    try:
-        yield
-    except film.RenderError as error:
-        raise runs.RunError(
-            f"cannot {verb} {config.environment.id!r}: {error}"
-        ) from error
+    return source, agent, state["step"]

@@ -117,6 +117,17 @@ def test_grid_world():
     np.testing.assert_allclose(reward, [1, -0.01])
 
 
+def test_pictures_of_the_grid_world():
+    state = tf.constant([[1, 2, 3, 0], [1, 2, 1, 2]])
+    pictures = functional.GridWorld().render(state)
+    assert pictures.dtype == tf.uint8
+    colors = np.empty((2, 25, 3))
+    colors[:, ::2], colors[:, 1::2] = 235, 215
+    colors = colors.reshape(2, 5, 5, 3)
+    colors[:, 1, 2], colors[0, 3, 0] = [40, 90, 200], [50, 160, 80]
+    np.testing.assert_array_equal(pictures, colors)
+
+
 def test_recall():
     env = functional.Recall()
     state = env.initial(400, SEED)

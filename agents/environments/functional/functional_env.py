@@ -16,14 +16,20 @@ class FunctionalEnv(abc.ABC):
     must consist of TensorFlow operations that XLA compiles: no Python side effects, no
     `tf.numpy_function`, no variables.
 
+    An optional method `render(state)` returns pictures of states, uint8 tensor or array
+    `[N, height, width, 3]`, from which `agents visualize` makes videos. It is called
+    outside of the program, so it may use any Python. Small pictures are enlarged.
+
     Attributes:
       observation_space, action_space: Spaces of one environment.
       max_length: Steps after which to truncate episodes.
+      render_fps: Steps per second in videos.
     """
 
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
     max_length: int
+    render_fps: float = 30
 
     @abc.abstractmethod
     def initial(self, size: int, seed: tf.Tensor) -> Any:

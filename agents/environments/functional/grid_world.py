@@ -8,6 +8,8 @@ from agents.environments.functional import functional_env
 
 _SIZE = 5
 _MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
+_AGENT, _GOAL = (40, 90, 200), (50, 160, 80)
+_FLOOR = 235 - 20 * (np.indices((_SIZE, _SIZE)).sum(0) % 2)[..., None]
 
 
 class GridWorld(functional_env.FunctionalEnv):
@@ -20,6 +22,7 @@ class GridWorld(functional_env.FunctionalEnv):
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (_SIZE, _SIZE, 2))
     action_space = gymnasium.spaces.Discrete(4)
     max_length = 50
+    render_fps = 5
 
     def initial(self, size, seed):
         cells = _SIZE * _SIZE
@@ -45,3 +48,9 @@ class GridWorld(functional_env.FunctionalEnv):
 
     def terminal(self, state):
         return tf.reduce_all(state[:, :2] == state[:, 2:], 1)
+
+    def render(self, state):
+        """Draw a pixel per cell: the agent is blue, and the goal green."""
+        agent, goal = tf.unstack(self.observation(state)[..., None], axis=3)
+        picture = tf.where(goal > 0, _GOAL, _FLOOR)
+        return tf.cast(tf.where(agent > 0, _AGENT, picture), tf.uint8)
