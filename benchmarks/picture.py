@@ -1,7 +1,7 @@
 """Moving picture of a trained policy beside its learning curve, for the first page.
 
     agents train --config cheetah_clip --seed 100 --logdir logdir --timestamp picture
-    python benchmarks/picture.py logdir/picture-cheetah_clip --outfile docs/_static/cheetah.webp
+    python benchmarks/picture.py logdir/picture-cheetah_clip --outfile docs/figures/cheetah.webp
 
 While the robot moves, the curve is drawn, so that both are understood at a glance.
 """
