@@ -367,6 +367,18 @@ def test_type_checkers_see_what_packages_export():
     assert (ROOT / "agents" / "py.typed").exists()
 
 
+def test_type_checkers_find_the_installation(tmp_path):
+    """They read the path, but not the hooks of an import, unlike Python."""
+    program = (
+        "import importlib.machinery as m; print(m.PathFinder.find_spec('agents').origin)"
+    )
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    found = subprocess.check_output(
+        [sys.executable, "-P", "-c", program], text=True, cwd=tmp_path, env=environ
+    )
+    assert pathlib.Path(found.strip()).with_name("py.typed").exists()
+
+
 def module_of(name):
     """Module that a dotted name is or is defined in; none for a package."""
     module, *names = name.split(".")

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="over seeds: mean and quartiles, or interquartile mean and 95%% interval",
     )
     args = parser.parse_args(argv)
-    with commands.status(f"Drawing {len(args.runs)} runs"):
+    with commands.status("Drawing the curves"):
         curves.plot_runs(args.runs, args.outfile, args.x, args.phase, args.statistic)
     print(f"Wrote {args.outfile}")
     return 0

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = shlex.join(
         ["agents", "report", *(sys.argv[1:] if argv is None else argv)]
     )
-    with commands.status(f"Reading {len(args.runs)} runs") as say:
+    with commands.status("Reading the runs") as say:
         runs = [records.read(path) for path in args.runs]
         if not args.no_video:
             say("Starting TensorFlow")
