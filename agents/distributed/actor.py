@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import ray
@@ -12,66 +12,73 @@ import tensorflow as tf
 from agents.environments import config as environment_config
 from agents.environments import make
 from agents.memories import transfer
-from agents.tools import metrics, simulation, steps
+from agents.tools import algorithm, simulation, steps
 
 
-class Divisible(Protocol):
-    """Algorithm whose acting and training happen in different processes.
+class Divisible(algorithm.Algorithm):
+    """Type of algorithms whose acting and training can be divided.
 
-    This is what actors, learners and shards use besides `tools.algorithm.Algorithm`.
-    Only algorithms with sequences have `learn`, and only those with a replay memory
-    have `remembered` and the other functions that follow it.
+    It lists what actors, learners and shards use, for type checkers; algorithms need
+    not inherit from it. Only algorithms with sequences have `learn`, and only those
+    with a replay memory have `remembered` and the attributes after it.
+
+    Attributes:
+      memory: Memory with the `topology` that divides it.
+      generator: Source of randomness to act.
+      steps: Environment steps so far.
+      updates: Updates so far.
+      observations: Normalizer of observations.
+      learn: Function that updates on sequences `[B, T, ...]` and their mask.
+      remembered: Function that trains as often as is due after some more steps.
+      draw: Function that draws a batch of the memory.
+      train_on: Function that updates on a batch, and returns errors `[B]`.
+      count: Function that counts steps toward updates, if the memory is ready.
+      due: Function that returns the number of updates that are due.
+      start_size: Transitions in the memory before the first update.
     """
 
     memory: Any
     generator: tf.random.Generator
-    metrics: metrics.Metrics
     steps: tf.Variable
     updates: tf.Variable
-    batch_steps: int
-    learning: bool
+    observations: Any
+    learn: Callable[[Any, tf.Tensor], None]
+    remembered: Callable[[tf.Tensor], None]
+    draw: Callable[[], dict[str, Any]]
+    train_on: Callable[[dict[str, Any]], tf.Tensor]
+    count: Callable[[tf.Tensor, tf.Tensor], None]
+    due: Callable[[], tf.Tensor]
+    start_size: int
 
-    def acting(self) -> list[tf.Variable]:
-        """Return the variables that acting reads and training changes, in order."""
 
-    def train_when(self, due: tf.Tensor) -> None:
-        """Train if the scalar bool `due` is true."""
+class Phases(Protocol):
+    """Environment steps of training and episodes of evaluation in each phase."""
 
-    def learn(self, data: Any, mask: tf.Tensor) -> None:
-        """Update on sequences `[B, T, ...]`."""
-
-    def remembered(self, steps: tf.Tensor) -> None:
-        """Train as often as is due after this number of environment steps."""
-
-    def draw(self) -> dict[str, Any]:
-        """Draw a batch of the memory."""
-
-    def train_on(self, items: dict[str, Any]) -> tf.Tensor:
-        """Update once on a batch; return the errors of its transitions, `[B]`."""
-
-    def count(self, steps: tf.Tensor, ready: tf.Tensor) -> None:
-        """Count environment steps, if the memory is ready, toward later updates."""
-
-    def due(self) -> tf.Tensor:
-        """Return the number of updates that are due."""
-
-    @property
-    def start_size(self) -> int:
-        """Transitions in the memory before the first update."""
+    eval_every: int
+    eval_episodes: int
 
 
 class RunConfig(Protocol):
-    """Config of a run, as far as actors and shards use it; a frozen dataclass.
+    """Config of a run, as far as it is used here; a frozen dataclass.
 
     Attributes:
       environment: Kind, number, backend and arguments of the environments.
       algorithm: Dataclass of the algorithm, which may be a user's.
+      train: Lengths of the phases.
       seed: Seed of the run.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     environment: environment_config.Environment
     algorithm: Any
+    train: Phases
     seed: int
+
+    def without_memory(self, num_agents: int) -> "RunConfig":
+        """Return a config with the smallest allowed replay memory, if there is one."""
+
+    def create_learner(self, description: make.Description) -> Divisible:
+        """Create the algorithm for training, on its devices."""
 
     def create_algorithm(
         self, description: make.Description, num_agents: int | None = None
@@ -151,7 +158,7 @@ class Actor:
         replaying = memory.topology == "replaying"
         take = transfer.taker(memory) if replaying else memory.take
         self._take = tf.function(take, autograph=False)
-        self._version = None
+        self._version: int | None = None
         self._assign = tf.function(_assign(self._algorithm.acting()), autograph=False)
 
     def begin(self, seeds: np.ndarray, seed: int) -> None:
@@ -248,7 +255,7 @@ def environments(
     Other processes on the machine are other actors, so `auto` chooses `serial` in place
     of `workers`, and one thread for `mujoco`.
     """
-    changes = {"num_agents": rows}
+    changes: dict[str, Any] = {"num_agents": rows}
     if environment.backend == "auto":
         chosen = make.choose(environment)
         if chosen == "workers":

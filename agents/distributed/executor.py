@@ -72,7 +72,8 @@ class RayLoop(loop.Loop):
         super().__init__(batch_env, algorithm, *arguments)
         self._topology = topology(algorithm)
         self._options = options = options or phases.Options()
-        self._shards = None
+        self._shards: shards.Shards | None = None
+        self._learner: learner.Learner
         with contextlib.ExitStack() as stack:
             if options.shards:
                 self._shards = self._divide(config, description, sizes)

@@ -74,7 +74,7 @@ class RayWorkers:
         self._building: dict[ray.ObjectRef, tuple[int, float]] = {}
         # Question and its time, by worker.
         self._asked: dict[int, tuple[ray.ObjectRef, float]] = {}
-        self._actors: list[ray.actor.ActorHandle | None] = [None] * len(sizes)
+        self._actors: dict[int, ray.actor.ActorHandle] = {}
         self._begun: tuple[int, int] | None = None
         self._pulse, self._next_look = cluster.Pulse(), 0.0
         for index in self.present:

@@ -23,7 +23,9 @@ def pids(executor):
     import ray
 
     actors = executor._loop._workers._actors
-    return ray.get([x.__ray_call__.remote(lambda _: os.getpid()) for x in actors])
+    return ray.get(
+        [x.__ray_call__.remote(lambda _: os.getpid()) for x in actors.values()]
+    )
 
 
 @pytest.mark.slow
