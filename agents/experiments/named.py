@@ -285,7 +285,12 @@ def cartpole_impala() -> Config:
     batches only show one part of them, and good policies are lost again.
     """
     config = _late(
-        "CartPole-v1", 100_000, num_agents=8, unroll_length=10, entropy_coef=0.001
+        "CartPole-v1",
+        100_000,
+        num_agents=8,
+        unroll_length=10,
+        vtrace_lambda=0.95,
+        entropy_coef=0.001,
     )
     return dataclasses.replace(config, train=Train(steps=100_000, eval_every=100_000))
 
