@@ -369,9 +369,7 @@ def test_type_checkers_see_what_packages_export():
 
 def test_type_checkers_find_the_installation(tmp_path):
     """They read the path, but not the hooks of an import, unlike Python."""
-    program = (
-        "import importlib.machinery as m; print(m.PathFinder.find_spec('agents').origin)"
-    )
+    program = "import importlib.machinery as m; print(m.PathFinder.find_spec('agents').origin)"
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     found = subprocess.check_output(
         [sys.executable, "-P", "-c", program], text=True, cwd=tmp_path, env=environ

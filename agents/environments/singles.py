@@ -1,5 +1,6 @@
 """Single environments by name, from Gymnasium's registry or from functions."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -33,6 +34,7 @@ _PACKAGES = {
     ),
     "(MiniGrid|BabyAI)-": ("minigrid", "pip install minigrid"),
     "MiniWorld-": ("miniworld", "pip install miniworld"),
+    "PyFlyt/": ("PyFlyt.gym_envs", "pip install PyFlyt"),
     "Panda": ("panda_gym", "pip install panda-gym"),
     r"\w+BulletEnv-": (
         *("pybullet_envs_gymnasium", "pip install pybullet_envs_gymnasium"),
@@ -40,6 +42,11 @@ _PACKAGES = {
 }
 """Packages that register environments when they are imported, and the way to install
 them, by the beginnings of the ids."""
+
+
+UNCHECKED = "disable_env_checker"
+"""Argument of `make` of Gym and Gymnasium. Backends check environments themselves, and
+Gym's checks fail with NumPy 2."""
 
 
 class EnvironmentNotFound(errors.Mistake):
@@ -84,6 +91,9 @@ class Constructor:
             from agents.environments.mujoco import robot_env
 
             return robot_env.create(function, limit, **kwargs)
+        with contextlib.suppress(ValueError):  # Functions in C have no signature.
+            if UNCHECKED in config_.parameters(function):
+                kwargs = {UNCHECKED: True, **kwargs}
         env = function(**kwargs)
         if not isinstance(env, gymnasium.Env):
             env = wrappers.OldGym(env)
@@ -147,9 +157,10 @@ def attribute(id: str) -> Callable[..., Any] | None:
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise
+            known = (way for package, way in _PACKAGES.values() if package == module)
             text = (
                 f"Environment {id!r} not found: there is no module {error.name!r}; "
-                "install its package, or correct the name."
+                f"{next(known, 'install its package, or correct the name')}."
             )
             raise EnvironmentNotFound(text) from None
         for part in name.split("."):
@@ -182,12 +193,14 @@ def registry_name(id: str) -> str:
 def import_package(id: str) -> None:
     """Import the package that registers environments of this name, if any."""
     _, package, install = package_of(id)
-    if not package or id in gymnasium.registry:
+    made = gymnasium.registry[id].entry_point if id in gymnasium.registry else None
+    waiting = getattr(made, "__module__", None) == gymnasium.envs.__name__  # For it.
+    if not package or (made and not waiting):
         return
     try:
         importlib.import_module(package)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        if not f"{package}.".startswith(f"{error.name}."):
             raise
         raise _needs(id, package, install) from None
 
@@ -205,7 +218,9 @@ def not_found(id: str) -> EnvironmentNotFound:
     begin, package, install = package_of(name)
     if package and not any(re.match(begin, x) for x in gymnasium.registry):
         return _needs(id, package, install)  # Without its extra.
-    near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
+    space, _, _ = name.rpartition("/")
+    known = [x for x in gymnasium.registry if x.rpartition("/")[0] == space]
+    near = difflib.get_close_matches(name, known, 3, 0.5)
     if near:
         hint = f"; did you mean {' or '.join(near)}?"
     else:
@@ -215,8 +230,9 @@ def not_found(id: str) -> EnvironmentNotFound:
 
 def _needs(id: str, package: str, install: str) -> EnvironmentNotFound:
     """Create the error for a package that is missing, or a part of it."""
+    name = package.partition(".")[0]
     return EnvironmentNotFound(
-        f"Environment {id!r} needs the package {package!r}; {install}."
+        f"Environment {id!r} needs the package {name!r}; {install}."
     )
 
 
@@ -229,8 +245,10 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
         messages.print_once()
     if package_of(registry_name(id))[1] == "gymnasium_robotics":
         enums.repair()
+    if registry_name(id).startswith("GymV26Environment-"):
+        kwargs = {"make_kwargs": {UNCHECKED: True}, **kwargs}
     try:
-        return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
+        return gymnasium.make(id, **{UNCHECKED: True}, **limit, **kwargs)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):
         pass
     raise not_found(id)

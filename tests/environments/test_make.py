@@ -76,7 +76,7 @@ def test_automatic_backend():
     assert make.choose(Environment("ALE/Pong-v5", "workers")) == "workers"
 
 
-def test_unknown_environments_are_suggested():
+def test_unknown_environments_are_suggested(monkeypatch):
     with pytest.raises(
         singles.EnvironmentNotFound, match="did you mean CartPole-v1"
     ) as e:
@@ -84,6 +84,9 @@ def test_unknown_environments_are_suggested():
     assert "\n" not in str(e.value)
     with pytest.raises(singles.EnvironmentNotFound, match="no module 'no_such_module'"):
         make.describe(Environment("no_such_module:function"))
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    with pytest.raises(singles.EnvironmentNotFound, match="pip install minigrid"):
+        make.describe(Environment("minigrid:MiniGrid-Empty-5x5-v0"))
     with pytest.raises(config_.ConfigError, match="'environment.backend' is 'threads'"):
         Environment("CartPole-v1", "threads", 2)
 
@@ -154,6 +157,7 @@ def test_packages_that_register_environments_at_their_import(
         ("FetchReach-v3", "gymnasium_robotics", "gymnasium-robotics"),
         ("dm_control/cartpole-swingup-v0", "shimmy", r"'shimmy\[dm-control\]'"),
         ("bsuite/catch-v0", "shimmy", r"'shimmy\[bsuite\]'"),
+        ("PyFlyt/QuadX-Hover-v4", "PyFlyt", "PyFlyt"),
     ],
 )
 @pytest.mark.parametrize("backend", ["workers", "vector"])
@@ -211,6 +215,43 @@ def test_joints_of_gymnasium_robotics_have_known_types(id, tmp_path, monkeypatch
     batch.close()
 
 
+OLD = "GymV26Environment-v0"
+SHIMMY = f"""
+import gymnasium
+
+def make(env_id, make_kwargs):
+    return gymnasium.make(env_id, **make_kwargs)
+
+del gymnasium.registry[{OLD!r}]
+gymnasium.register({OLD!r}, make)
+"""
+
+
+def test_shimmy_is_imported_for_ids_that_wait_for_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(gymnasium.registry, OLD, gymnasium.registry[OLD])
+    kwargs = {"env_id": "CartPole-v1"}
+    monkeypatch.setitem(sys.modules, "shimmy", None)
+    with pytest.raises(singles.EnvironmentNotFound, match=r"'shimmy\[gym-v26\]'"):
+        make.describe(Environment(OLD, kwargs=kwargs))
+    (tmp_path / "shimmy.py").write_text(SHIMMY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shimmy")
+    found = make.describe(Environment(OLD, kwargs=kwargs))
+    assert found.observation_space.shape == (4,)
+
+
+def test_checks_of_gym_are_left_out():
+    given = []
+
+    def create(id, disable_env_checker=None, **kwargs):
+        given.append(disable_env_checker)
+        return gymnasium.make(id, **kwargs)
+
+    for chosen in ({}, {"disable_env_checker": False}):
+        make.describe(Environment(create, kwargs={"id": "CartPole-v1", **chosen}))
+    assert given == [True, False]
+
+
 def test_packages_that_fail_at_their_import_say_why(tmp_path, monkeypatch):
     (tmp_path / "minigrid.py").write_text("import no_such_module")
     monkeypatch.syspath_prepend(tmp_path)
@@ -220,8 +261,9 @@ def test_packages_that_fail_at_their_import_say_why(tmp_path, monkeypatch):
 
 
 def test_other_unknown_ids_may_be_those_of_a_package():
-    with pytest.raises(singles.EnvironmentNotFound, match="write package:Id"):
-        make.describe(Environment("zzz/Qqqqqq-v0"))
+    for id in ("Qqqqqq-v0", "Foo/CartPole-v1"):
+        with pytest.raises(singles.EnvironmentNotFound, match="write package:Id"):
+            make.describe(Environment(id))
     assert make.choose(Environment("ale_py:ALE/Pong-v5")) == "vector"
 
 
