@@ -34,6 +34,14 @@ def test_tensorflow_says_nothing(program):
     assert errors_of(program) == (0, "")
 
 
+def test_atari_says_nothing():
+    program = (
+        "from agents.environments import Environment, make;"
+        "make.describe(Environment('ALE/Pong-v5', 'serial'))"
+    )
+    assert errors_of(program) == (0, "")
+
+
 def test_whoever_sets_the_level_gets_it():
     program = "import agents, sys; print(len(sys.meta_path), file=sys.stderr)"
     ours, theirs = (

@@ -243,8 +243,12 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
     spec = gymnasium.registry.get(id)
     if spec and str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
         messages.print_once()
-    if package_of(registry_name(id))[1] == "gymnasium_robotics":
+    package = package_of(registry_name(id))[1]
+    if package == "gymnasium_robotics":
         enums.repair()
+    if package == "ale_py" and spec:  # Else the first one prints a banner.
+        ale = importlib.import_module(package)
+        ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
     if registry_name(id).startswith("GymV26Environment-"):
         kwargs = {"make_kwargs": {UNCHECKED: True}, **kwargs}
     try:
