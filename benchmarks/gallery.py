@@ -3,8 +3,9 @@
     python benchmarks/gallery.py --outdir DIR
 
 Compares the final returns of each preset with published ones (`published.json`), and
-shows a card per preset: curve, score, steps, wall time, command. The data comes from
-`benchmarks/learning.py`.
+shows a card per preset: curve, score, steps, wall time, command, and a small moving
+picture if there is one. The data comes from `benchmarks/learning.py`, the pictures from
+`benchmarks/animations.py`.
 """
 
 import argparse
@@ -127,7 +128,11 @@ def card(made: pages.Page, name: str, values: dict) -> str:
     ]
     score, time, command, versions = map(pages.escape, texts)
     lines = f"<p>{score}</p><p>{time}</p><p><code>{command}</code></p>"
-    return f'<div>{figure}{lines}<p class="quiet">{versions}</p></div>'
+    film = data(name, "webp")
+    moving = (
+        pages.image(film.read_bytes(), f"Policy of {name}") if film.exists() else ""
+    )
+    return f'<div>{figure}{moving}{lines}<p class="quiet">{versions}</p></div>'
 
 
 def learned(name: str) -> Iterator[pages.Line]:

@@ -26,6 +26,7 @@ from agents.experiments import curves, evaluation, named
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs/results"
+LOGDIR = ROOT / "logdir/results"
 LISTED = 5
 """Number of seeds up to which the table lists every return."""
 
@@ -35,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("configs", nargs="*", metavar="CONFIG")
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
-    parser.add_argument("--logdir", type=pathlib.Path, default=ROOT / "logdir/results")
+    parser.add_argument("--logdir", type=pathlib.Path, default=LOGDIR)
     args = parser.parse_args()
     seeds = dict(pair for text in args.seeds for pair in expanded(text))
     for config in args.configs:

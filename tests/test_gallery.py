@@ -8,8 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from agents.experiments import named
+from agents.experiments import evaluation, named
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -58,6 +59,33 @@ def test_cards_say_how_to_get_the_result_and_how_long_it_takes():
     assert (
         "<p>Return 1, 1 seed, 300,000 steps</p><p>Wall time: not recorded</p>" in card
     )
+
+
+def test_cards_show_moving_pictures(text):
+    films = list(gallery.FOLDER.glob("*.webp"))
+    assert films
+    assert text.count('src="data:image/webp;base64,') == len(films)
+    for film in films:
+        assert film.stem in named.EXPERIMENTS
+        with Image.open(film) as image:
+            assert image.n_frames > 10
+
+
+def test_animations_are_small(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "learning", learning)
+    animations = load("animations")
+
+    def visualize(run, outdir, num_episodes, format):
+        shades = (97 * index % 256 for index in range(250))  # All differ.
+        first, *others = (Image.new("L", (320, 304), shade) for shade in shades)
+        path = pathlib.Path(outdir, f"a.{format}")
+        first.save(path, save_all=True, append_images=others, duration=20)
+        return [{"file": path.name}]
+
+    monkeypatch.setattr(evaluation, "visualize", visualize)
+    animations.write(tmp_path, tmp_path / "a.webp")
+    with Image.open(tmp_path / "a.webp") as image:
+        assert (image.n_frames, image.size) == (100, (157, 150))
 
 
 def test_published_scores_stand_beside_ours(text):

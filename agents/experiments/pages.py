@@ -190,6 +190,12 @@ def video(data: bytes, title: str, remark: str) -> str:
     )
 
 
+def image(data: bytes, text: str) -> str:
+    """Return a WebP picture, which is part of the page, with a text for the blind."""
+    source = f"data:image/webp;base64,{base64.b64encode(data).decode()}"
+    return f'<img alt="{escape(text)}" src="{source}">'
+
+
 def _swatch(number: int) -> str:
     """Return a piece of line in the style of a curve."""
     colors = len(curves.COLORS)
