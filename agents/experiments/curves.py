@@ -255,7 +255,7 @@ def read_rows(path: pathlib.Path) -> list[dict]:
       PlotError: If the file is missing or another line is no report.
     """
     if not path.is_file():
-        raise PlotError(f"{path.parent} is not a run: it has no {path.name}.")
+        raise PlotError(files.absence(path.parent, path.name))
     lines = path.read_text(errors="replace").split("\n")
     rows = []
     for number, line in enumerate(lines, start=1):

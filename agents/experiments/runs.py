@@ -171,7 +171,7 @@ def read_config(logdir: str | pathlib.Path) -> experiment.Config:
     """Read the config of a run, without its devices."""
     path = pathlib.Path(logdir) / "config.yaml"
     if not path.exists():
-        raise RunError(f"{logdir} is not a run directory, it has no config.yaml.")
+        raise RunError(files.absence(logdir, path.name))
     config = named.load(str(path))
     return dataclasses.replace(config, devices=experiment.Devices())
 

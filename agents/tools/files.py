@@ -20,6 +20,13 @@ LOCK = "lock"
 """File that is locked by the process that works in its directory."""
 
 
+def absence(directory: str | os.PathLike, name: str) -> str:
+    """Return a line about a directory that should be a run, but has no such file."""
+    inside = sorted(x.parent for x in pathlib.Path(directory).glob(f"*/{name}"))
+    advice = f"name one of the runs inside, such as {inside[-1]}" if inside else ""
+    return f"{directory} is not a run: it has no {name}{'; ' * bool(advice)}{advice}."
+
+
 class WriteError(errors.Failure):
     """File that cannot be written, in one line that names the required space."""
 

@@ -362,7 +362,7 @@ def test_resuming_with_another_config_prints_the_difference(call, trained):
 def test_run_that_cannot_be_loaded(script, call, fresh, trained, tmp_path):
     extra = ["--outdir", tmp_path / "videos"] if script is visualize else []
     line = refused(call(script, "--logdir", tmp_path / "missing", *extra))
-    assert "is not a run directory" in line
+    assert "is not a run: it has no config.yaml" in line
     run, _, _ = trained
     arguments = ["--logdir", run, *extra, "--checkpoint", "step-7"]
     line = refused(call(script, *arguments))

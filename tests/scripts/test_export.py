@@ -50,7 +50,7 @@ def test_bad_input(trained, call, tmp_path, monkeypatch):
     assert errors.startswith(f"error: cannot write to {tmp_path / 'full' / 'file'}: ")
     code, _, errors = call(export, "--logdir", tmp_path, "--outdir", tmp_path / "new")
     assert code == 2
-    assert "is not a run directory" in errors
+    assert "is not a run: it has no config.yaml" in errors
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     code, _, errors = call(export, *arguments, tmp_path / "onnx", "--format", "onnx")
     assert code == 2

@@ -19,6 +19,18 @@ from agents.tools import files
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+def test_directory_that_is_no_run_names_one_inside(tmp_path):
+    assert (
+        files.absence(tmp_path, "a.txt") == f"{tmp_path} is not a run: it has no a.txt."
+    )
+    for name in ("1-run", "2-run", "other"):
+        (tmp_path / name).mkdir()
+    for name in ("1-run", "2-run"):
+        (tmp_path / name / "a.txt").touch()
+    line = files.absence(tmp_path, "a.txt")
+    assert line.endswith(f"name one of the runs inside, such as {tmp_path}/2-run.")
+
+
 def start(program, *arguments):
     """Start a Python program that knows `files` and a directory; it says when to go on."""
     program = f"import os, sys\nfrom agents.tools import files\n{program}"
