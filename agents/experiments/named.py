@@ -286,13 +286,13 @@ def cartpole_impala() -> Config:
     """
     config = _late(
         "CartPole-v1",
-        100_000,
+        150_000,
         num_agents=8,
         unroll_length=10,
         vtrace_lambda=0.95,
         entropy_coef=0.001,
     )
-    return dataclasses.replace(config, train=Train(steps=100_000, eval_every=100_000))
+    return dataclasses.replace(config, train=Train(steps=150_000, eval_every=150_000))
 
 
 def cheetah_impala() -> Config:

@@ -39,7 +39,7 @@ def test_trains(execute, name, overrides):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "steps"), [("cartpole_impala", 100_000), ("cartpole_apex", 150_000)]
+    ("name", "steps"), [("cartpole_impala", 150_000), ("cartpole_apex", 150_000)]
 )
 def test_learns(execute, name, steps):
     reports = execute(name, num_workers=2).run(steps)
