@@ -271,6 +271,15 @@ def test_optional_packages_are_imported_only_when_asked_for(tmp_path):
         assert loaded(f"agents.scripts.{script}", optional, path=tmp_path) == set()
 
 
+def test_no_class_name_stands_for_two_things():
+    files = sorted((ROOT / "agents").rglob("*.py"))
+    trees = [ast.parse(file.read_text()) for file in files]
+    names = [x.name for y in trees for x in y.body if isinstance(x, ast.ClassDef)]
+    assert len(names) > 200
+    twice = {x for x in names if names.count(x) > 1 and not x.startswith("_")}
+    assert twice == {"Config"}  # Each algorithm has one, and so has a run.
+
+
 def test_only_one_package_imports_ray():
     files = sorted((ROOT / "agents").rglob("*.py"))
     found = {

@@ -165,7 +165,7 @@ class Pool:
         return checks.common_spaces(found), besides
 
 
-class Batch(batch_env.Backend):
+class PoolRows(batch_env.Backend):
     """Batch of the rows of a pool, or a part of them; the info of a step is empty.
 
     Attributes:

@@ -26,7 +26,7 @@ class NotVectorized(errors.Mistake):
     """Object that is not a `gymnasium.vector.VectorEnv`."""
 
 
-class Vector(pool.Batch):
+class Vector(pool.PoolRows):
     """Batch of one `gymnasium.vector.VectorEnv`, in any autoreset mode.
 
     It runs in a separate process, like workers, with the same time limits. Processes
@@ -70,11 +70,11 @@ class Vector(pool.Batch):
         max_length: int | None = None,
         timeout: float | None = 60.0,
         start_timeout: float | None = 120.0,
-    ) -> list[pool.Batch]:
+    ) -> list[pool.PoolRows]:
         """Create two batches with half of the rows each, in separate processes."""
         task = constructor, max_length
         shared = _launch(task, num_envs, 2, timeout, start_timeout)
-        return [pool.Batch(shared, part) for part in range(2)]
+        return [pool.PoolRows(shared, part) for part in range(2)]
 
     @property
     def max_length(self) -> int | None:

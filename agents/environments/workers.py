@@ -11,7 +11,7 @@ from agents.environments import pool
 from agents.tools import actions, channels, processes, transitions
 
 
-class Workers(pool.Batch):
+class Workers(pool.PoolRows):
     """Batch of environments in worker processes; the info of a step is empty.
 
     Args:
@@ -42,14 +42,14 @@ class Workers(pool.Batch):
         num_workers: int | None = None,
         timeout: float | None = 60.0,
         start_timeout: float | None = 120.0,
-    ) -> list[pool.Batch]:
+    ) -> list[pool.PoolRows]:
         """Create two batches of equal size that share their workers.
 
         While one batch steps, the other one may get its commands, so that workers need
         not wait for the caller. The arguments are those of the class.
         """
         shared = _launch(constructors, num_workers, timeout, start_timeout, 2)
-        return [pool.Batch(shared, part) for part in range(2)]
+        return [pool.PoolRows(shared, part) for part in range(2)]
 
 
 def _launch(
