@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -221,8 +222,15 @@ def not_found(id: str) -> EnvironmentNotFound:
     space, _, _ = name.rpartition("/")
     known = [x for x in gymnasium.registry if x.rpartition("/")[0] == space]
     near = difflib.get_close_matches(name, known, 3, 0.5)
+    module, _, attribute_ = id.partition(":")
+    if attribute_ and module in sys.modules:  # Then it was imported.
+        own = [x for x, y in vars(sys.modules[module]).items() if callable(y)]
+        own = difflib.get_close_matches(attribute_, own, 3, 0.5)
+        near = [f"{module}:{x}" for x in own] or near
     if near:
         hint = f"; did you mean {' or '.join(near)}?"
+    elif attribute_:
+        hint = f"; module {module!r} has no such function, and registers no such id."
     else:
         hint = "; if a package registers it at its import, write package:Id."
     return EnvironmentNotFound(f"Environment {id!r} not found{hint}")

@@ -195,8 +195,8 @@ class Training:
             )
         elif train.eval_episodes and length < longest:
             self._view.note(
-                f"Every phase of training begins new episodes, of which {length} steps "
-                f"are seen, not {longest}: raise train.eval_every."
+                f"Episodes have up to {longest:,} steps, but each phase of training ends "
+                f"after {length:,} and begins new ones; raise train.eval_every."
             )
 
     def _loop_class(

@@ -87,6 +87,13 @@ def test_unknown_environments_are_suggested(monkeypatch):
     monkeypatch.setitem(sys.modules, "minigrid", None)
     with pytest.raises(singles.EnvironmentNotFound, match="pip install minigrid"):
         make.describe(Environment("minigrid:MiniGrid-Empty-5x5-v0"))
+    here = "agents.testing.mocks"
+    with pytest.raises(
+        singles.EnvironmentNotFound, match=rf"did you mean {here}:MockEnvironment "
+    ):
+        make.describe(Environment(f"{here}:MokEnvironment"))
+    with pytest.raises(singles.EnvironmentNotFound, match="registers no such id"):
+        make.describe(Environment(f"{here}:zzz"))
     with pytest.raises(config_.ConfigError, match="'environment.backend' is 'threads'"):
         Environment("CartPole-v1", "threads", 2)
 
