@@ -105,12 +105,12 @@ class Display:
         self._last = time.perf_counter()
 
     def _left(self, step: int) -> str:
-        """Estimate the time left, from all steps so far."""
+        """Estimate the time of training left, from all steps so far."""
         begin, start = self._begun
-        if step <= begin:
+        if not begin < step < self._config.train.steps:
             return ""
         pace = (time.perf_counter() - start) / (step - begin)
-        left = max(self._config.train.steps - step, 0) * pace
+        left = (self._config.train.steps - step) * pace
         return f"  {datetime.timedelta(seconds=round(left))} left"
 
     def _line(self, report: Any, rate: float) -> str:

@@ -59,9 +59,11 @@ def test_other_outputs_get_totals_and_the_time_left(tmp_path, capsys, monkeypatc
         for step in (0, 1000, 2000):
             view.progress(loop.Report("train", step, {}, 10.0, step, False))
             now[0] += 10
+        view.progress(loop.Report("evaluate", 4000, {}, 10.0, 100, False))
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "train                0 / 4,000  starting",
         "train            1,000 / 4,000        100 steps/s  0:00:30 left",
         "train            2,000 / 4,000        200 steps/s  0:00:20 left",
+        "evaluate         4,000 / 4,000         10 steps/s",
     ]
