@@ -33,6 +33,7 @@ class Compiled(tf.Module):
 
     parts = 1
     compiled = True
+    elapsed = 0
     error = called = None
     training: bool | None = None
     current: Any = None

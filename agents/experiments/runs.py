@@ -7,7 +7,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
@@ -17,6 +17,10 @@ from agents.experiments import config as experiment
 from agents.experiments import named
 from agents.tools import config as config_
 from agents.tools import errors, files, spaces
+
+if TYPE_CHECKING:  # They import TensorFlow.
+    from agents.tools import algorithm as algorithm_
+    from agents.tools import steps
 
 LAG_AGENTS = 32
 """Number of agents from which steps in two halves are the default in worker processes;
@@ -89,7 +93,7 @@ def require_devices(config: experiment.Config) -> None:
     config.devices.require()
 
 
-def environments(config: experiment.Config, **changes: Any) -> Any:
+def environments(config: experiment.Config, **changes: Any) -> "steps.Environments":
     """Create the environments of a config in the graph, with changed keys.
 
     Raises:
@@ -113,7 +117,7 @@ def algorithm(
     config: experiment.Config,
     description: make.Description,
     num_agents: int | None = None,
-) -> Any:
+) -> "algorithm_.Algorithm":
     """Create the algorithm of a config, with fresh variables.
 
     By default it has all agents and is placed on the config's devices, for training.
@@ -182,7 +186,7 @@ def policy(
     description: make.Description,
     num_agents: int,
     name: str | None = None,
-) -> tuple[Any, dict]:
+) -> "tuple[algorithm_.Algorithm, dict]":
     """Load the policy of a run; return the algorithm and the saved state.
 
     Its replay memory has the smallest allowed size, and is not read.
@@ -194,7 +198,7 @@ def policy(
 
 def restore(
     logdir: str | pathlib.Path,
-    agent: Any,
+    agent: "algorithm_.Algorithm",
     name: str | None = None,
     memory: bool = True,
 ) -> dict:

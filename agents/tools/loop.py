@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from agents.tools import algorithm as algorithm_
 from agents.tools import checkpoint, simulation
+from agents.tools import steps as steps_
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +59,8 @@ class Loop:
 
     def __init__(
         self,
-        batch_env: Any,
-        algorithm: Any,
+        batch_env: steps_.Environments,
+        algorithm: algorithm_.Algorithm,
         plan: Plan,
         seed: int,
         checkpoints: checkpoint.Checkpoints | None = None,
@@ -68,8 +70,8 @@ class Loop:
         """Prepare a run.
 
         Args:
-          batch_env: `InGraphBatchEnv`.
-          algorithm: `Algorithm`.
+          batch_env: Environments of training and evaluation.
+          algorithm: Algorithm that acts in all of their rows.
           plan: Lengths of the phases.
           seed: Seed of the environments.
           checkpoints: Directory to save to at the ends of phases.
@@ -254,8 +256,8 @@ class Steps(Progress):
 
     def __init__(
         self,
-        batch_env: Any,
-        algorithm: Any,
+        batch_env: steps_.Environments,
+        algorithm: algorithm_.Algorithm,
         seeds: np.ndarray,
         training: bool,
         elapsed: int,

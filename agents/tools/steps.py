@@ -57,6 +57,7 @@ class Environments(Protocol):
     steps: int
     training: bool | None
     current: Any
+    elapsed: int
 
     @property
     def observation_space(self) -> gymnasium.Space:
