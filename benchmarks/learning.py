@@ -131,9 +131,9 @@ def write_table() -> None:
 def table() -> str:
     """Return the table of all results in Markdown, in the order of the named configs."""
     lines = [
-        "| config | environment | steps | seeds | interquartile mean | 95% interval "
-        "| returns of seeds | date |",
-        "| --- | --- | ---: | ---: | ---: | --- | --- | --- |",
+        "| config | environment | steps | seeds | interquartile mean (95% interval) "
+        "| returns of seeds |",
+        "| --- | --- | ---: | ---: | --- | --- |",
     ]
     for name in named.EXPERIMENTS:
         path = FOLDER / f"{name}.json"
@@ -148,7 +148,7 @@ def line(name: str, result: dict) -> str:
     finals = [x for x in result["finals"].values() if x["step"] == steps]
     returns = np.array([final["mean_return"] for final in finals])
     lower, upper = map(shown, curves.interval(returns))
-    interval = f"{lower} to {upper}" if len(returns) > 1 else ""
+    interval = f" ({lower} to {upper})" if len(returns) > 1 else ""
     if len(returns) > LISTED:
         listed = f"{shown(returns.min())} to {shown(returns.max())}"
     else:
@@ -156,8 +156,8 @@ def line(name: str, result: dict) -> str:
     middle = shown(curves.interquartile_mean(returns))
     id = named.EXPERIMENTS[name]().environment.id.rpartition(":")[2]
     return (
-        f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} | {middle} "
-        f"| {interval} | {listed} | {result['date']} |"
+        f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} "
+        f"| {middle}{interval} | {listed} |"
     )
 
 
