@@ -22,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import textwrap
 import venv
 from collections.abc import Sequence
 
@@ -30,7 +31,9 @@ PAGE = ROOT / "docs/environments_of_others.md"
 RESULTS = ROOT / "docs/results/environments_of_others.json"
 DISTRIBUTION = "agents-in-graph"
 STEPS = 2_000
-TIMEOUT = 900.0
+TIMEOUT = 3600.0  # Seconds; highway-v0 makes six steps per second.
+WIDTH = 90
+"""Characters in a line of the page."""
 ALGORITHM = "algorithm.type=a2c"
 
 
@@ -128,13 +131,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def outcome(case: Case, base: "Venv") -> dict:
     """Install and train; return versions, errors, and the option if it is necessary."""
-    place, found = base, {"packages": {}, "option": "", "said": "", "works": False}
+    place, found = base, {"packages": {}, "option": "", "said": ""}
+    found |= {"works": False, "missing": False}
     if case.packages:
         name = re.sub(r"\W+", "-", case.id)
         place = Venv(base.folder.with_name(name), base)
         own = f"{DISTRIBUTION}=={base.version(DISTRIBUTION)}"
         if failure := place.install(own, *case.packages):
-            return found | {"said": failure}
+            return found | {"said": failure, "missing": True}
         found["packages"] = {x: place.version(x) for x in names(case.packages)}
     found["said"] = train(place, case)
     if found["said"] and case.option:
@@ -146,17 +150,38 @@ def outcome(case: Case, base: "Venv") -> dict:
 
 def line(case: Case, found: dict | None) -> str:
     """Return the line of the table about an environment."""
-    if not found:
-        return f"| `{case.id}` | | | not run |"
-    packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
-    option = f"`{found['option']}`" if found["option"] else ""
-    result = "works" if found["works"] else f"refused: `{found['said']}`"
-    if found["works"] and found["said"]:
-        result += f"; without it: `{found['said']}`"
     id = f"`{case.id}`"
     if case.backend != "auto":
         id += f", `backend: {case.backend}`"
-    return f"| {id} | {packages} | {option} | {result} |"
+    if not found:
+        return f"| {id} | | not run |"
+    packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
+    if found["works"]:
+        result = "works, with an option" if found["option"] else "works"
+    else:
+        result = "is not installed" if found["missing"] else "is refused"
+    return f"| {id} | {packages} | {result} |"
+
+
+def note(case: Case, found: dict | None) -> str:
+    """Return what the page says below the table about an environment, if anything."""
+    if not found or not found["said"]:
+        return ""
+    said = quote(found["said"].removeprefix("error: "))
+    if found["missing"]:
+        return f"`{case.id}` could not be installed here:\n\n{said}\n"
+    if not found["works"]:
+        return f"`{case.id}` is refused:\n\n{said}\n"
+    option = f"--set '{found['option']}'"
+    return (
+        f"`{case.id}` needs this option:\n\n```\n{option}\n```\n\n"
+        f"Without it, the command prints:\n\n{said}\n"
+    )
+
+
+def quote(text: str) -> str:
+    """Return a block of the page that quotes an error."""
+    return f"```text\n{textwrap.fill(text, WIDTH, break_on_hyphens=False)}\n```"
 
 
 def names(packages: Sequence[str]) -> list[str]:
@@ -231,7 +256,8 @@ def train(place: Venv, case: Case, *options: str) -> str:
         if code:
             lines = [x for x in output.splitlines() if x.strip()]
             said = [x for x in lines if x.startswith("error: ")] or lines[-1:]
-            return (said or [f"exit code {code}"])[0].replace("|", "/")
+            said = (said or [f"exit code {code}"])[0]
+            return re.sub(r"[^\s(']*/site-packages/", "", said)
         reports = pathlib.Path(folder, "1-mine/metrics.jsonl").read_text().splitlines()
     trained, evaluated = map(json.loads, reports)
     learned = trained["step"] >= STEPS and "policy_loss" in trained
@@ -264,17 +290,25 @@ def page(results: dict) -> str:
     versions = ", ".join(f"{k} {v}" for k, v in results["versions"].items())
     rows = results["rows"]
     table = "\n".join(line(x, rows.get(x.id)) for x in CASES)
+    made = textwrap.fill(
+        f"`python benchmarks/packages.py` made this page on {results['date']}. It "
+        "installs the packages of each environment and trains in it for "
+        f"{STEPS:,} steps with `agents train --config mine.yaml`. The file has two "
+        f"keys, `environment.id` and `{ALGORITHM}`, and an option where the table says "
+        f"so. All rows share {versions}, unless a package brings another version.",
+        WIDTH,
+        break_on_hyphens=False,
+    )
+    notes = "\n".join(filter(None, (note(x, rows.get(x.id)) for x in CASES)))
     return f"""# Environments of other packages
 
-Made by `python benchmarks/packages.py` on {results["date"]}, with {versions},
-unless a package brings another version.
-Each environment was trained in for {STEPS:,} steps by `agents train --config mine.yaml`,
-whose file says `environment.id`, `{ALGORITHM}` and the option of the row.
+{made}
 
-| id | packages | option | result |
-| --- | --- | --- | --- |
+| id | packages | result |
+| --- | --- | --- |
 {table}
-"""
+
+{notes}"""
 
 
 if __name__ == "__main__":
