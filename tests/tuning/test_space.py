@@ -151,6 +151,6 @@ def test_what_has_no_effect_is_named_unless_a_choice_gives_it_one():
     with pytest.raises(config_.ConfigError) as caught:
         space.Space(target).require(values)
     assert "'algorithm.kl_target' is 0." in str(caught.value)
-    assert "no effect with objective clip; leave it out, or at 0.01." in str(caught.value)
+    assert "with objective clip; leave it out, or at 0.01." in str(caught.value)
     objective = {"algorithm.objective": space.Choices(("clip", "kl"))}
     space.Space({**target, **objective}).require(values)
