@@ -10,6 +10,7 @@ from gymnasium import vector
 from gymnasium.envs import registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from agents.environments.mujoco import enums
 from agents.tools import spaces
 
 MODE = "vectorization_mode"
@@ -36,6 +37,8 @@ class VectorConstructor:
     def __call__(self, num_envs: int) -> VectorEnv:
         if callable(self.id):
             return self.id(num_envs=num_envs, **self.kwargs)
+        if "gymnasium_robotics" in str(self.id.entry_point):
+            enums.repair()
         if self.wrappers:
             options = {MODE: "sync", **self.kwargs, "wrappers": self.wrappers}
             return gymnasium.make_vec(self.id, num_envs=num_envs, **options)

@@ -212,14 +212,18 @@ gymnasium.register("FetchCart-v0", Fetch)
 """
 
 
+@pytest.mark.parametrize("backend", ["workers", "vector"])
 @pytest.mark.parametrize("id", ["FetchCart-v0", "gymnasium_robotics:FetchCart-v0"])
-def test_joints_of_gymnasium_robotics_have_known_types(id, tmp_path, monkeypatch):
+def test_joints_of_gymnasium_robotics_have_known_types(
+    id, backend, tmp_path, monkeypatch
+):
     (tmp_path / "gymnasium_robotics.py").write_text(ROBOTICS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "gymnasium_robotics", raising=False)
-    batch = make.batch(Environment(id, "workers", 2))
+    batch = make.batch(Environment(id, backend, 2))
     assert batch.reset(seeds=[1, 2]).shape == (2, 4)
     batch.close()
+    gymnasium.registry.pop("FetchCart-v0", None)
 
 
 OLD = "GymV26Environment-v0"
