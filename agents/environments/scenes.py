@@ -1,10 +1,9 @@
 """Batches in the graph that film their own episodes, without single environments."""
 
 import abc
-import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from agents.environments import compiled, film, videos
 from agents.environments.functional import functional_env
-from agents.tools import checks, errors, steps
+from agents.tools import calls, checks, errors, steps
 
 
 class Filmed(abc.ABC):
@@ -204,7 +203,8 @@ class Rendered(Filmed):
 
     def _draw(self, scene):
         state = tf.nest.map_structure(tf.convert_to_tensor, scene)
-        with _eagerly(), errors.framed("render() failed", film.RenderError):
+        # Called from a graph, functions could wait forever for the thread that waits.
+        with calls.eagerly(), errors.framed("render() failed", film.RenderError):
             images = np.asarray(self._functional.render(state))
         size, expected = len(self), (len(self), *images.shape[1:3], 3)
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape != expected:
@@ -213,17 +213,3 @@ class Rendered(Filmed):
                 f"states, got {checks.summary(images)}"
             )
         return images
-
-
-@contextlib.contextmanager
-def _eagerly() -> Iterator[None]:
-    """Execute functions of TensorFlow one operation after another.
-
-    Called from a graph, they could wait forever for the thread that waits for them.
-    """
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)

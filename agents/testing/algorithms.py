@@ -1,7 +1,6 @@
 """Conformance checks that apply to every algorithm."""
 
 import collections
-import contextlib
 import functools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -130,15 +129,15 @@ def _check(
     _check_perform(first, *pair, tolerance)
     _check_rows(create(0), create(0, num_agents=NUM_AGENTS + 1), pair[0])
     learner, envs = create(0), _environments(pair)
-    with _eagerly():
+    with calls.eagerly():
         history, length = _learn(learner, envs, steps)
     expected = history, _values(learner)
-    with _eagerly():
+    with calls.eagerly():
         twin = create(0)
         got = _simulate(twin, envs, length), _values(twin)
         conformance.require_same(SEED, f"{length} steps", expected, got)
     _check_graph(create(0), envs, length, expected, tolerance)
-    with _eagerly():
+    with calls.eagerly():
         _check_checkpoint(learner, create(1), envs, length)
 
 
@@ -357,17 +356,6 @@ def _check_checkpoint(
         results, values = _simulate(each, envs, steps), _values(each, memory=False)
         trainings.append((results, values))
     conformance.require_same(RESUMED, f"{steps} steps of training", *trainings)
-
-
-@contextlib.contextmanager
-def _eagerly() -> Iterator[None]:
-    """Run functions eagerly in the context, which saves traces."""
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
 
 
 def _values(

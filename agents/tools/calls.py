@@ -14,6 +14,19 @@ import gymnasium
 from agents.tools import checks, errors, spaces
 
 
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Execute functions of TensorFlow one operation after another, without traces."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
 class AlgorithmError(errors.Failure):
     """Mistake in the class of an algorithm, in one line.
 
