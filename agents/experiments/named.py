@@ -145,7 +145,7 @@ def _clip(
 
 def cheetah_clip() -> Config:
     """Run with a two-legged robot, in a million steps."""
-    return _clip("HalfCheetah-v5", gae_lambda=0.9)
+    return _clip("HalfCheetah-v5")
 
 
 def walker_clip() -> Config:
