@@ -25,4 +25,4 @@ class RMSprop(keras.optimizers.RMSprop):
         super().build(var_list)
         if new:
             for square in self._velocities:
-                square.assign(square * 0.0 + self.initial_square)
+                square.assign(keras.ops.full_like(square, self.initial_square))
