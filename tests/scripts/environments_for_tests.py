@@ -3,6 +3,7 @@
 Nothing here imports TensorFlow, since every process of environments imports this.
 """
 
+import os
 import pathlib
 import sys
 import time
@@ -248,3 +249,10 @@ class Growing(Told):
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(self.observation_space.shape), {}
+
+
+def kernels(event):
+    """Report whether TensorFlow uses the kernels of oneDNN where it would not."""
+    if event.kind == "update":
+        return {"onednn": float(os.environ.get("TF_ENABLE_ONEDNN_OPTS", 0))}
+    return None

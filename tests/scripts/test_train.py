@@ -4,6 +4,7 @@ import datetime
 import json
 import re
 
+import equal_runs
 import numpy as np
 import tensorflow as tf
 
@@ -202,6 +203,25 @@ def test_images_and_endless_episodes_need_no_settings(call, tmp_path):
     assert (code, errors) == (0, "")
     assert output.count("The image camera [36, 40, 3] passes through") == 1
     assert output.count("an evaluation lasts until 4 have ended") == 1
+
+
+def test_policies_that_see_images_use_kernels_for_convolutions(run, tmp_path):
+    def trained(id, logdir):
+        code, _, errors = run(
+            *("train", "--config", "debug", "--logdir", logdir, "--timestamp", 0),
+            *("--set", f"environment.id={id}", "--set", "environment.max_length=5"),
+            *("--set", "train={steps: 128, eval_every: 128, eval_episodes: 0}"),
+            *("--set", "train.callbacks=[environments_for_tests:kernels]"),
+        )
+        assert code == 0, errors
+        return logdir / "0-debug"
+
+    pictures = "environments_for_tests:Pictures"
+    one, other = (trained(pictures, tmp_path / name) for name in "ab")
+    numbers = trained("CartPole-v1", tmp_path / "c")
+    assert read(one / "metrics.jsonl")[0]["onednn"] == 1.0
+    assert read(numbers / "metrics.jsonl")[0]["onednn"] == 0.0
+    equal_runs.assert_same(one, other)
 
 
 WRONG = "algorithm.network={layers: [{type: conv2d, filters: 8, kernel_size: 3}]}"
