@@ -12,6 +12,7 @@ were sampled and trained, without the time until the first results.
 
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -101,6 +102,8 @@ def config(name: str) -> Any:
     from agents.experiments import named
     from agents.scripts import commands
 
+    if name.endswith("pong"):
+        os.environ.setdefault(commands.ONEDNN, "1")  # As `agents train` does.
     commands.start_tensorflow()
     _, preset, envs, unroll, changes = SETTINGS[name]
     network = "nature" if name.endswith("pong") else "{layers: [64, 64]}"
