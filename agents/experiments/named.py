@@ -518,9 +518,11 @@ def atari_pong() -> Config:
 
     The network is the smaller one of Mnih et al. (2013), and updates make fewer epochs
     than in `atari_breakout`, so that learning takes an hour or two on two processors.
+    Without `center`, the bright background outweighs ball and rackets, and most units
+    of the network die.
     """
     steps = 3_072_000
-    return _atari(
+    config = _atari(
         "ALE/Pong-v5",
         steps,
         num_agents=16,
@@ -528,6 +530,7 @@ def atari_pong() -> Config:
         learning_rate={"type": "linear", "from": 5e-4, "to": 0, "over": steps},
         network="convolutional",
     )
+    return dataclasses.replace(config, preprocessing=["center"])
 
 
 def atari_breakout() -> Config:
