@@ -186,8 +186,8 @@ ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 def use_kernels(description: make.Description) -> None:
     """Start this command again, with the kernels of oneDNN, if policies see images.
 
-    They compute convolutions several times as fast as TensorFlow's own, but small dense
-    layers slower. TensorFlow chooses kernels as it is imported, which reading a config
+    They compute convolutions faster than TensorFlow's own, but small dense layers
+    slower. TensorFlow chooses kernels as it is imported, which reading a config
     requires, so the process replaces itself. It does not in programs that only call the
     command, or if the environment variable is set.
     """
