@@ -54,6 +54,14 @@ def describe(config: experiment.Config) -> make.Description:
     return description
 
 
+def sees_images(description: make.Description) -> bool:
+    """Return whether observations contain images, see `networks.images`."""
+    from agents.networks import images
+
+    leaves = spaces.flatten(description.observation_space)
+    return any(map(images.recognized, leaves))
+
+
 def _require_arrays(space: gymnasium.Space) -> None:
     """Raise UnsupportedSpaceError unless observations are arrays.
 

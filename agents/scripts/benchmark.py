@@ -52,7 +52,7 @@ def measure(args: argparse.Namespace, say: Callable[[str], Any]) -> dict[str, An
         config_files.override(sections.to_dict(config), changes)
     )
     runs.require_devices(config)
-    commands.use_kernels(runs.describe(config))
+    commands.use_kernels(runs.sees_images(runs.describe(config)))
     return speed.measure(config, args.mode == "train", args.steps, say)
 
 

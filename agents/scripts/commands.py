@@ -13,10 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from agents.environments import make
 from agents.experiments import compilation
 from agents.experiments import config as experiment
-from agents.tools import bounds, errors, files, spaces
+from agents.tools import bounds, errors, files
 
 
 def reporting(main: Callable) -> Callable:
@@ -183,7 +182,7 @@ ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 """Environment variable of TensorFlow that chooses its kernels."""
 
 
-def use_kernels(description: make.Description) -> None:
+def use_kernels(images: bool) -> None:
     """Start this command again, with the kernels of oneDNN, if policies see images.
 
     They compute convolutions faster than TensorFlow's own, but small dense layers
@@ -191,12 +190,7 @@ def use_kernels(description: make.Description) -> None:
     requires, so the process replaces itself. It does not in programs that only call the
     command, or if the environment variable is set.
     """
-    from agents.networks import images
-
-    leaves = spaces.flatten(description.observation_space)
-    if ONEDNN in os.environ or not any(map(images.recognized, leaves)):
-        return
-    if _is_command():
+    if images and ONEDNN not in os.environ and _is_command():
         os.environ[ONEDNN] = "1"
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

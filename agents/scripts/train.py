@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config_files.require_name(timestamp, "--timestamp")
     logdir = pathlib.Path(args.logdir) / f"{timestamp}-{config.name}"
     description = runs.describe(config)
-    commands.use_kernels(description)
+    commands.use_kernels(runs.sees_images(description))
     with contextlib.ExitStack() as stack:
         sizes = None
         if args.executor == "ray":

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         space_ = space.load(args.space)
         space_.require(sections.to_dict(config))
-        commands.use_kernels(runs.describe(config))
+        commands.use_kernels(runs.sees_images(runs.describe(config)))
     name = args.name or f"{config.name}-study"
     config_files.require_name(name, "--name")
     directory = pathlib.Path(args.logdir) / name
