@@ -517,9 +517,9 @@ def atari_pong() -> Config:
     """Play Pong from pixels.
 
     The network is the smaller one of Mnih et al. (2013), and updates make fewer epochs
-    than in `atari_breakout`, so that learning takes an hour or two on two processors.
-    Without `center`, the bright background outweighs ball and rackets, and most units
-    of the network die.
+    than in `atari_breakout`, which makes training faster on processors. Without
+    `center`, the bright background outweighs ball and rackets, and most units of the
+    network are never active.
     """
     steps = 3_072_000
     config = _atari(
