@@ -521,7 +521,7 @@ def atari_pong() -> Config:
     `center`, the bright background outweighs ball and rackets, and most units of the
     network are never active.
     """
-    steps = 3_072_000
+    steps = 2_048_000
     config = _atari(
         "ALE/Pong-v5",
         steps,
