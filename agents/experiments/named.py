@@ -517,12 +517,10 @@ def atari_pong() -> Config:
     """Play Pong from pixels.
 
     The network is the smaller one of Mnih et al. (2013), and updates make fewer epochs
-    than in `atari_breakout`, which makes training faster on processors. Without
-    `center`, the bright background outweighs ball and rackets, and most units of the
-    network are never active.
+    than in `atari_breakout`, which makes training faster on processors.
     """
     steps = 2_048_000
-    config = _atari(
+    return _atari(
         "ALE/Pong-v5",
         steps,
         num_agents=16,
@@ -530,7 +528,6 @@ def atari_pong() -> Config:
         learning_rate={"type": "linear", "from": 5e-4, "to": 0, "over": steps},
         network="convolutional",
     )
-    return dataclasses.replace(config, preprocessing=["center"])
 
 
 def atari_breakout() -> Config:

@@ -1,4 +1,4 @@
-"""Normalization of observations: numbers are normalized, images stay raw."""
+"""Normalization of observations: of numbers, and of the pixels of images."""
 
 from typing import Any
 
@@ -8,12 +8,19 @@ from agents.preprocessing import normalize
 from agents.tools import spaces
 
 
-class Observations(tf.Module):
-    """Normalizer of the floating point leaves of observations.
+COUNTED = 16
+"""Statistics of bytes count one of this many samples. Images have many numbers, and
+those of one step and the next hardly differ."""
 
-    Integers stay integers (images uint8) until the network. Only `update` changes
-    statistics, so acting, evaluation and export share one transformation. Action masks,
-    at the top of a Dict, pass unchanged too.
+
+class Observations(tf.Module):
+    """Normalizer of the floating point leaves of observations, and of bytes.
+
+    Every pixel has a mean and a deviation of its own, so what hardly ever changes fades,
+    and what moves in front of it stands out. Memories store bytes; normalized, they are
+    float32. Other integers stay integers until the network, and action masks, at the
+    top of a Dict, pass unchanged. Only `update` changes statistics, so acting,
+    evaluation and export share one transformation.
     """
 
     def __init__(self, specs: Any, enabled: bool, clip: float | None = 5.0) -> None:
@@ -27,7 +34,9 @@ class Observations(tf.Module):
         ]
         self._normalizers = [
             normalize.StreamingNormalize(spec.shape, clip=clip)
-            if enabled and spec.dtype == "float32" and path != spaces.ACTION_MASK
+            if enabled
+            and spec.dtype in ("float32", "uint8")
+            and path != spaces.ACTION_MASK
             else None
             for path, spec in leaves
         ]
@@ -36,7 +45,7 @@ class Observations(tf.Module):
     def __call__(self, observation: Any) -> Any:
         """Normalize observations `[..., *shape]`."""
         leaves = [
-            normalizer(leaf) if normalizer else leaf
+            normalizer(_numbers(leaf)) if normalizer else leaf
             for normalizer, leaf in zip(
                 self._normalizers, tf.nest.flatten(observation), strict=True
             )
@@ -48,5 +57,14 @@ class Observations(tf.Module):
         for normalizer, leaf in zip(
             self._normalizers, tf.nest.flatten(observation), strict=True
         ):
-            if normalizer:
+            if normalizer and leaf.dtype == tf.uint8:
+                every = slice(None, None, COUNTED)
+                leaf = tf.reshape(leaf, [-1, *leaf.shape[mask.shape.rank :]])
+                normalizer.update(_numbers(leaf[every]), tf.reshape(mask, [-1])[every])
+            elif normalizer:
                 normalizer.update(leaf, mask)
+
+
+def _numbers(leaf: tf.Tensor) -> tf.Tensor:
+    """Convert bytes to float32 in [0, 1]; other leaves are floats."""
+    return tf.cast(leaf, tf.float32) / 255.0 if leaf.dtype == tf.uint8 else leaf
