@@ -66,5 +66,5 @@ class Observations(tf.Module):
 
 
 def _numbers(leaf: tf.Tensor) -> tf.Tensor:
-    """Convert bytes to float32 in [0, 1]; other leaves are floats."""
-    return tf.cast(leaf, tf.float32) / 255.0 if leaf.dtype == tf.uint8 else leaf
+    """Convert bytes to float32 in [0, 1), without rounding; other leaves are floats."""
+    return tf.cast(leaf, tf.float32) / 256.0 if leaf.dtype == tf.uint8 else leaf

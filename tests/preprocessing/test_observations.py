@@ -36,13 +36,35 @@ def test_floats_are_normalized_and_integers_pass_unchanged():
     observations, data = make(), batch(8, 50)
     observations.update(data, tf.ones([8, 50], tf.bool))
     result = observations(data)
-    assert result["camera"] is data["camera"]
-    assert result["camera"].dtype == tf.uint8
     assert result["keys"][0] is data["keys"][0]
     for leaf in (result["speed"], result["keys"][1]):
         flat = leaf.numpy().reshape(400, -1)
         np.testing.assert_allclose(flat.mean(0), 0, atol=1e-5)
         np.testing.assert_allclose(flat.std(0), 1, rtol=1e-2)
+
+
+def test_every_pixel_is_normalized_by_one_of_sixteen_samples():
+    observations, data = make(), batch(8, 50)
+    mask = np.random.default_rng(1).random([8, 50]) < 0.7
+    observations.update(data, tf.constant(mask))
+    pixels = data["camera"].numpy().reshape(400, 16) / 256
+    counted = pixels[::16][mask.reshape(400)[::16]]
+    shifted = (pixels - counted.mean(0)) / counted.std(0, ddof=1)
+    result = observations(data)["camera"].numpy().reshape(400, 16)
+    np.testing.assert_allclose(result, np.clip(shifted, -5, 5), rtol=1e-4, atol=1e-5)
+
+
+def test_unknown_pixels_are_scaled_and_those_that_begin_to_change_stand_out():
+    observations, data = make(), batch(3)
+    expected = data["camera"].numpy() / 256
+    np.testing.assert_array_equal(observations(data)["camera"], expected)
+    still = {**batch(99), "camera": tf.fill([99, 4, 4, 1], tf.constant(87, tf.uint8))}
+    observations.update(still, tf.ones([99], tf.bool))
+    moved = still["camera"].numpy()
+    moved[0, 1, 2] += 1
+    result = observations({**still, "camera": tf.constant(moved)})["camera"].numpy()
+    np.testing.assert_array_equal(result[moved == 87], 0)
+    np.testing.assert_array_equal(result[moved == 88], [5])
 
 
 def test_results_are_clipped_at_five_deviations():
