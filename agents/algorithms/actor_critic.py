@@ -31,7 +31,7 @@ class Config:
     discount: bounds.Fraction = 0.99
     """Weight of a reward that comes one step later."""
     normalize_observations: bool = True
-    """Shift and scale observations to mean 0 and deviation 1 over the run so far."""
+    """Shift and scale numbers and pixels to mean 0 and deviation 1 over the run so far."""
     normalize_rewards: str = "return"
     """Divide rewards by the root mean square of the `reward` or of the discounted
     `return`, then clip; only `clip`; or do `none` of this. Reported returns are raw."""

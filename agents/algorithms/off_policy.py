@@ -39,7 +39,7 @@ class Config:
     reward_clip: bounds.PositiveFloat | None = None
     """Bound on absolute rewards in training; reported returns are raw."""
     normalize_observations: bool = False
-    """Shift and scale observations to mean 0 and deviation 1 over the run so far."""
+    """Shift and scale numbers and pixels to mean 0 and deviation 1 over the run so far."""
     # Priorities.
     prioritized: bool = False
     """Sample by temporal difference error; Schaul et al. (2016)."""

@@ -605,7 +605,12 @@ def atari_pong_impala() -> Config:
             "size": 8,
             "optimizer": {
                 "type": "adam",
-                "learning_rate": {"type": "linear", "from": 5e-4, "to": 0, "over": steps},
+                "learning_rate": {
+                    "type": "linear",
+                    "from": 5e-4,
+                    "to": 0,
+                    "over": steps,
+                },
                 "epsilon": 1e-5,
                 "clip_norm": 0.5,
             },

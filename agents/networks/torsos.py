@@ -240,6 +240,11 @@ class _Part(keras.layers.Layer):
     def _numbers(self, leaf: tf.Tensor) -> tf.Tensor:
         """Convert to float32 in the shape of the space, images with channels last."""
         if self._indices:
+            if leaf.dtype.is_floating:
+                raise config_.ConfigError(
+                    "an embedding needs integers, but these observations are "
+                    "normalized; set algorithm.normalize_observations=false."
+                )
             return _indices(leaf, _values(self.space)[0])
         leaf = _scaled(leaf)
         if self._flatten or len(self.space.shape) == 3:

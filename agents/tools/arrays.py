@@ -92,9 +92,8 @@ class Packing:
     def unpack(self, packed: Sequence[Any]) -> Any:
         """Rebuild the structure from packed tensors `[..., width]`."""
         leaves = {}
-        for layout, group, array in zip(
-            self._layouts, self._groups, packed, strict=True
-        ):
+        parts = zip(self._layouts, self._groups, packed, strict=True)
+        for layout, group, array in parts:
             leaves |= zip(group, layout.split(array), strict=True)
         return spaces.unflatten(self._structure, [leaves[x] for x in sorted(leaves)])
 

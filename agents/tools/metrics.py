@@ -53,12 +53,8 @@ class Metrics(tf.Module):
 
     def result(self) -> dict[str, float]:
         """Return the means of names that were updated since the last reset."""
-        pairs = zip(self._total.numpy(), self._count.numpy(), strict=True)
-        return {
-            name: float(total / count)
-            for name, (total, count) in zip(self.names, pairs, strict=True)
-            if count
-        }
+        sums = zip(self.names, self._total.numpy(), self._count.numpy(), strict=True)
+        return {name: float(total / count) for name, total, count in sums if count}
 
     def reset(self) -> None:
         """Forget all values."""
@@ -68,5 +64,5 @@ class Metrics(tf.Module):
     def require_finite(self, owner: str) -> None:
         """Raise NotFiniteError if a mean is not finite; the message names it."""
         for name, value in self.result().items():
-            if value is not None and not math.isfinite(value):
+            if not math.isfinite(value):
                 raise NotFiniteError(f"{owner}'s {name} is not finite.")

@@ -168,6 +168,15 @@ def test_embedding_counts_from_the_lowest_value(middle):
     np.testing.assert_array_equal(got, tf.reshape(tf.gather(table, [0, 4, 2]), [1, 6]))
 
 
+def test_embedding_refuses_normalized_observations():
+    space = gs.Box(0, 255, (2, 3), np.uint8)
+    torso = make(space, layers=[{"type": "embedding", "output_dim": 2}, "flatten"])
+    with pytest.raises(
+        config.ConfigError, match="set algorithm.normalize_observations=false"
+    ):
+        features(torso, tf.zeros([1, 2, 3]))
+
+
 def test_layers_behind_a_recurrent_one_and_two_of_them():
     cells = [{"type": "gru", "units": 4}, {"type": "lstm", "units": 3}]
     torso = make(VECTOR, layers=[5, cells[0], "layer_normalization", cells[1], 2])

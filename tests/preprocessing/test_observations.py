@@ -11,6 +11,7 @@ SPACE = gs.Dict(
     {
         "speed": gs.Box(-np.inf, np.inf, (2,), np.float64),
         "camera": gs.Box(0, 255, (4, 4, 1), np.uint8),
+        "codes": gs.Box(0, 255, (3,), np.uint8),
         "keys": gs.Tuple((gs.Discrete(5, start=3), gs.Box(-1, 1, ()))),
     }
 )
@@ -24,6 +25,7 @@ def batch(*leading, seed=0):
     rng = np.random.default_rng(seed)
     return {
         "camera": tf.constant(rng.integers(0, 256, [*leading, 4, 4, 1]), tf.uint8),
+        "codes": tf.constant(rng.integers(0, 256, [*leading, 3]), tf.uint8),
         "keys": (
             tf.constant(rng.integers(3, 8, leading), tf.int64),
             tf.constant(rng.normal(2, 3, leading), tf.float32),
@@ -36,6 +38,7 @@ def test_floats_are_normalized_and_integers_pass_unchanged():
     observations, data = make(), batch(8, 50)
     observations.update(data, tf.ones([8, 50], tf.bool))
     result = observations(data)
+    assert result["codes"] is data["codes"]
     assert result["keys"][0] is data["keys"][0]
     for leaf in (result["speed"], result["keys"][1]):
         flat = leaf.numpy().reshape(400, -1)
