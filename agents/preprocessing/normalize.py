@@ -8,8 +8,8 @@ import tensorflow as tf
 class StreamingNormalize(tf.Module):
     """Normalizer of float tensors by running statistics of their last dimensions.
 
-    Without centering, values are divided by their root mean square, so that constant
-    ones become ones. A shared scale, of all numbers together, keeps their proportions.
+    Without centering, the scale is the root mean square instead of the deviation, so
+    that constant values become ones.
 
     Statistics are float64 and merged batch by batch, so they stay exact for large means
     and many samples; Chan, Golub and LeVeque (1983). Before the second sample, values
@@ -20,12 +20,12 @@ class StreamingNormalize(tf.Module):
         self,
         shape: Sequence[int],
         center: bool = True,
-        shared: bool = False,
+        scale: bool = True,
         clip: float | None = None,
     ) -> None:
         """Normalize tensors `[..., *shape]` and clip the results to +-clip."""
         super().__init__()
-        self._center, self._shared, self._clip = center, shared, clip
+        self._center, self._scale, self._clip = center, scale, clip
         self._rank = len(shape)
         self.count = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         self.mean = tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
@@ -40,15 +40,14 @@ class StreamingNormalize(tf.Module):
         variance = self._squares / tf.maximum(self.count - 1.0, 1.0)
         if not self._center:
             variance += self.mean**2
-        if self._shared:
-            variance = tf.fill(variance.shape, tf.reduce_mean(variance))
         return tf.where(self.count > 1.0, tf.sqrt(variance + 1e-8), 1.0)
 
     def __call__(self, value: tf.Tensor) -> tf.Tensor:
         """Normalize values `[..., *shape]`, float32."""
         if self._center:
             value -= self._shift
-        value /= self._divisor
+        if self._scale:
+            value /= self._divisor
         if self._clip:
             value = tf.clip_by_value(value, -self._clip, self._clip)
         return value

@@ -14,22 +14,31 @@ COUNTED = 16
 class Observations(tf.Module):
     """Normalizer of the floating point leaves of observations, and of images.
 
-    Images are bytes of two or more dimensions. Every pixel has a mean of its own, so what
-    moves in front of a background stands out; all share one deviation, which keeps their
-    contrasts. Other integers, and action masks at the top of a Dict, pass unchanged.
+    Images are bytes of two or more dimensions. Every pixel has statistics of its own, so
+    what moves in front of a background stands out. Other integers, and action masks at
+    the top of a Dict, pass unchanged. Only `update` changes statistics.
     """
 
-    def __init__(self, specs: Any, enabled: bool) -> None:
-        """Create it for a structure of `spaces.Spec`."""
+    def __init__(self, specs: Any, enabled: bool, clip: float | None = 5.0) -> None:
+        """Create it for a structure of `spaces.Spec`; clip in standard deviations."""
         super().__init__()
         leaves = zip(spaces.paths(specs), spaces.flatten(specs), strict=True)
-        self._normalizers = [_normalizer(*leaf) if enabled else None for leaf in leaves]
+        self._normalizers = [
+            normalize.StreamingNormalize(spec.shape, clip=clip)
+            if enabled
+            and (spec.dtype == "float32" or spec.dtype == "uint8" and spec.shape[1:])
+            and path.partition("/")[0] != spaces.ACTION_MASK
+            else None
+            for path, spec in leaves
+        ]
         self.persistent = [x for x in self._normalizers if x is not None]
 
     def __call__(self, observation: Any) -> Any:
         """Normalize observations `[..., *shape]`."""
-        pairs = self._pairs(observation)
-        leaves = [apply(_numbers(leaf)) if apply else leaf for apply, leaf in pairs]
+        leaves = [
+            normalizer(_numbers(leaf)) if normalizer else leaf
+            for normalizer, leaf in self._pairs(observation)
+        ]
         return tf.nest.pack_sequence_as(observation, leaves)
 
     def update(self, observation: Any, mask: tf.Tensor) -> None:
@@ -42,15 +51,6 @@ class Observations(tf.Module):
 
     def _pairs(self, observation: Any) -> Any:
         return zip(self._normalizers, tf.nest.flatten(observation), strict=True)
-
-
-def _normalizer(path: str, spec: Any) -> normalize.StreamingNormalize | None:
-    image = spec.dtype == "uint8" and len(spec.shape) > 1
-    masks = path.partition("/")[0] == spaces.ACTION_MASK
-    if masks or not (image or spec.dtype == "float32"):
-        return None
-    clip = None if image else 5.0  # In deviations; images have few large values.
-    return normalize.StreamingNormalize(spec.shape, shared=image, clip=clip)
 
 
 def _numbers(leaf: tf.Tensor) -> tf.Tensor:

@@ -50,8 +50,9 @@ def function(body: Callable, jit: bool, memory: bool) -> Callable:
     """
     policy, device, strategy = current.get()
     several = strategy is not None or (memory and device is not None)
-    jit_compile = True if jit and not several else None
-    graph = tf.function(body, autograph=False, jit_compile=jit_compile)
+    graph = tf.function(
+        body, autograph=False, jit_compile=(jit and not several) or None
+    )
     if policy is None:
         return graph
 

@@ -124,12 +124,9 @@ def test_without_centering_values_are_divided_by_their_root_mean_square():
     np.testing.assert_allclose(ones(tf.constant([5.0, 2.5])), [1.0, 0.5], rtol=1e-6)
 
 
-def test_shared_scale_is_that_of_all_numbers_together():
-    samples = np.array([[1.0, 5.0], [3.0, 5.0]], np.float32)
-    normalizer = fed(samples, shared=True)  # Variances 2 and 0, so 1 on average.
-    np.testing.assert_allclose(normalizer.std, [1.0, 1.0], rtol=1e-6)
-    result = normalizer(tf.constant([[3.0, 5.5]]))
-    np.testing.assert_allclose(result, [[1.0, 0.5]], rtol=1e-6)
+def test_without_scaling_values_are_only_centered():
+    normalizer = fed([1.0, 3.0], scale=False)
+    np.testing.assert_allclose(normalizer(tf.constant([5.0, 1.0])), [3.0, -1.0])
 
 
 def test_results_are_clipped():

@@ -46,30 +46,28 @@ def test_floats_are_normalized_and_integers_pass_unchanged():
         np.testing.assert_allclose(flat.std(0), 1, rtol=1e-2)
 
 
-def test_pixels_have_means_of_one_of_sixteen_samples_and_one_deviation():
+def test_every_pixel_is_normalized_by_one_of_sixteen_samples():
     observations, data = make(), batch(8, 50)
     mask = np.random.default_rng(1).random([8, 50]) < 0.7
     observations.update(data, tf.constant(mask))
     pixels = data["camera"].numpy().reshape(400, 16) / 256
     counted = pixels[::16][mask.reshape(400)[::16]]
-    deviation = counted.var(0, ddof=1).mean() ** 0.5
+    shifted = (pixels - counted.mean(0)) / counted.std(0, ddof=1)
     result = observations(data)["camera"].numpy().reshape(400, 16)
-    expected = (pixels - counted.mean(0)) / deviation
-    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, np.clip(shifted, -5, 5), rtol=1e-4, atol=1e-5)
 
 
-def test_what_moves_stands_out_and_keeps_its_contrasts():
+def test_unknown_pixels_are_scaled_and_those_that_begin_to_change_stand_out():
     observations, data = make(), batch(3)
     expected = data["camera"].numpy() / 256
     np.testing.assert_array_equal(observations(data)["camera"], expected)
     still = {**batch(99), "camera": tf.fill([99, 4, 4, 1], tf.constant(87, tf.uint8))}
     observations.update(still, tf.ones([99], tf.bool))
     moved = still["camera"].numpy()
-    moved[0, 1, 2], moved[0, 1, 3] = 88, 97
+    moved[0, 1, 2] += 1
     result = observations({**still, "camera": tf.constant(moved)})["camera"].numpy()
     np.testing.assert_array_equal(result[moved == 87], 0)
-    assert result[moved == 88] > 30
-    np.testing.assert_allclose(result[moved == 97], 10 * result[moved == 88], rtol=1e-5)
+    np.testing.assert_array_equal(result[moved == 88], [5])
 
 
 def test_results_are_clipped_at_five_deviations():
