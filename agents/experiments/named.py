@@ -595,31 +595,19 @@ def atari_pong_impala() -> Config:
         steps,
         normalize_rewards="clip",
         reward_clip=1.0,
+        learning_rate={"type": "linear", "from": 5e-4, "to": 0, "over": steps},
         unroll_length=32,
         vtrace_lambda=0.95,
         value_coef=0.15,
         entropy_coef=0.002,
-        optimizer={
-            "type": "minibatch",
-            "epochs": 2,
-            "size": 8,
-            "optimizer": {
-                "type": "adam",
-                "learning_rate": {
-                    "type": "linear",
-                    "from": 5e-4,
-                    "to": 0,
-                    "over": steps,
-                },
-                "epsilon": 1e-5,
-                "clip_norm": 0.5,
-            },
-        },
         jit=False,
         network="convolutional",
     )
+    adam = late.algorithm.optimizer
+    minibatch = {"type": "minibatch", "epochs": 2, "size": 8, "optimizer": adam}
+    algorithm = dataclasses.replace(late.algorithm, optimizer=minibatch)
     train = dataclasses.replace(config.train, steps=steps)
-    return dataclasses.replace(config, train=train, algorithm=late.algorithm)
+    return dataclasses.replace(config, train=train, algorithm=algorithm)
 
 
 def cartpole_masked() -> Config:
