@@ -148,9 +148,9 @@ class PolicyGradient(actor_critic.ActorCritic):
         config = self.config
         length = mask.shape[1]
 
-        def clean(x):  # Old data in the padding must not overflow.
+        def clean(x):  # Old data in the padding must not overflow; bytes cannot.
             valid = tf.reshape(mask, [*mask.shape, *[1] * (x.shape.rank - 2)])
-            return tf.where(valid, x, tf.zeros_like(x))
+            return x if x.dtype == tf.uint8 else tf.where(valid, x, tf.zeros_like(x))
 
         data = tf.nest.map_structure(clean, data)
 

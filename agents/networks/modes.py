@@ -35,12 +35,7 @@ def convolutional(network: keras.layers.Layer) -> bool:
 
 
 def learning(loss: Callable, network: keras.layers.Layer) -> Callable:
-    """Wrap a loss to run in training mode and to add regularization penalties.
-
-    Args:
-      loss: Function that returns a loss and metrics.
-      network: Layer that may contain regularized layers.
-    """
+    """Wrap a loss, returned with metrics, to train layers and add their penalties."""
 
     def penalized(*args: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         with training():

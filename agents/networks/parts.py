@@ -66,10 +66,8 @@ def torso(
     Raises:
       ConfigError: if the torso is unknown or does not fit the config.
     """
-    known = config.torso in TORSOS
-    cls = (
-        config_.imported(TORSOS[config.torso]) if known else config_.find(config.torso)
-    )
+    known = TORSOS.get(config.torso)
+    cls = config_.imported(known) if known else config_.find(config.torso)
     return cls(space, config, seed, action_size)
 
 

@@ -7,8 +7,19 @@ import tensorflow as tf
 from agents.preprocessing import normalize
 from agents.tools import spaces
 
-COUNTED = 16
-"""Statistics of images count one of this many samples, as neighbors hardly differ."""
+
+class Pixels(normalize.StreamingNormalize):
+    """Normalizer of images, whose statistics count one of 16 samples."""
+
+    @tf.function(autograph=False, jit_compile=True)  # One pass over the memory.
+    def __call__(self, value: tf.Tensor) -> tf.Tensor:
+        return super().__call__(_numbers(value))
+
+    def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
+        value = tf.reshape(value, [-1, *value.shape[mask.shape.rank :]])
+        counted = tf.range(0, tf.size(mask), 16)
+        value, mask = (tf.gather(x, counted) for x in (value, tf.reshape(mask, [-1])))
+        super().update(_numbers(value), mask)
 
 
 class Observations(tf.Module):
@@ -23,8 +34,9 @@ class Observations(tf.Module):
         """Create it for a structure of `spaces.Spec`; clip in standard deviations."""
         super().__init__()
         leaves = zip(spaces.paths(specs), spaces.flatten(specs), strict=True)
+        kinds = {"float32": normalize.StreamingNormalize, "uint8": Pixels}
         self._normalizers = [
-            normalize.StreamingNormalize(spec.shape, clip=clip)
+            kinds[spec.dtype.name](spec.shape, clip=clip)
             if enabled
             and (spec.dtype == "float32" or spec.dtype == "uint8" and spec.shape[1:])
             and path.partition("/")[0] != spaces.ACTION_MASK
@@ -35,24 +47,19 @@ class Observations(tf.Module):
 
     def __call__(self, observation: Any) -> Any:
         """Normalize observations `[..., *shape]`."""
-        leaves = [
-            normalizer(_numbers(leaf)) if normalizer else leaf
-            for normalizer, leaf in self._pairs(observation)
-        ]
+        leaves = [f(leaf) if f else leaf for f, leaf in self._pairs(observation)]
         return tf.nest.pack_sequence_as(observation, leaves)
 
     def update(self, observation: Any, mask: tf.Tensor) -> None:
         """Learn from observations `[..., *shape]` where the mask `[...]` is true."""
         for normalizer, leaf in self._pairs(observation):
-            every = COUNTED if leaf.dtype == tf.uint8 else 1
             if normalizer:
-                flat = tf.reshape(leaf, [-1, *leaf.shape[mask.shape.rank :]])[::every]
-                normalizer.update(_numbers(flat), tf.reshape(mask, [-1])[::every])
+                normalizer.update(leaf, mask)
 
     def _pairs(self, observation: Any) -> Any:
         return zip(self._normalizers, tf.nest.flatten(observation), strict=True)
 
 
-def _numbers(leaf: tf.Tensor) -> tf.Tensor:
-    """Convert bytes to float32 in [0, 1), without rounding; other leaves are floats."""
-    return tf.cast(leaf, tf.float32) / 256.0 if leaf.dtype == tf.uint8 else leaf
+def _numbers(value: tf.Tensor) -> tf.Tensor:
+    """Convert bytes to float32 in [0, 1), without rounding."""
+    return tf.cast(value, tf.float32) / 256.0
