@@ -149,7 +149,7 @@ class IMPALA(actor_critic.ActorCritic):
         end = done | (tf.range(length) == length - 1)
         return {
             "observation": self.observations(data["observation"]),
-            "next_observation": self.observations(data["next_observation"]),
+            "next_observation": data["next_observation"],  # Few are used.
             "state": tf.nest.map_structure(lambda x: x[:, 0], data["state"]),
             "first": rows.before(done, False),
             "sample": data["sample"],
@@ -235,7 +235,8 @@ class IMPALA(actor_critic.ActorCritic):
         cut, following = items["cut"], (items["next_observation"], states)
 
         def values(select):
-            _, value, _ = self.network.step(*tf.nest.map_structure(select, following))
+            observation, state = tf.nest.map_structure(select, following)
+            _, value, _ = self.network.step(self.observations(observation), state)
             return value
 
         def inside():

@@ -198,7 +198,8 @@ def step_by_step(agent, items):
         kept = ~items["first"][:, t, None]
         state = tf.nest.map_structure(lambda x, k=kept: tf.where(k, x, 0.0), state)
         _, value, state = agent.network.step(items["observation"][:, t], state)
-        _, after, _ = agent.network.step(items["next_observation"][:, t], state)
+        observation = agent.observations(items["next_observation"][:, t])
+        _, after, _ = agent.network.step(observation, state)
         values.append(value)
         following.append(after)
     return tf.stack(values, 1).numpy(), tf.stack(following, 1).numpy()
