@@ -520,13 +520,14 @@ def atari_pong() -> Config:
     The network is the smaller one of Mnih et al. (2013), and updates make fewer epochs
     than in `atari_breakout`, which makes training faster on processors.
     """
-    steps = 2_048_000
+    steps = 4_096_000
     return _atari(
         "ALE/Pong-v5",
         steps,
         num_agents=16,
         epochs=3,
         learning_rate={"type": "linear", "from": 5e-4, "to": 0, "over": steps},
+        entropy_coef={"type": "linear", "from": 0.01, "to": 0, "over": steps},
         network="convolutional",
     )
 

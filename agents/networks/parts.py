@@ -71,9 +71,7 @@ def torso(
     return cls(space, config, seed, action_size)
 
 
-def masked(
-    parameters: dict[str, tf.Tensor], allowed: tf.Tensor
-) -> dict[str, tf.Tensor]:
+def masked(parameters: dict[str, tf.Tensor], allowed: tf.Tensor) -> dict:
     """Restrict parameters of (multi-)categorical heads to allowed values.
 
     Other values are never drawn and do not affect entropy, divergence and gradient.

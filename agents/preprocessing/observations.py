@@ -30,19 +30,11 @@ class Observations(tf.Module):
     the top of a Dict, pass unchanged. Only `update` changes statistics.
     """
 
-    def __init__(self, specs: Any, enabled: bool, clip: float | None = 5.0) -> None:
-        """Create it for a structure of `spaces.Spec`; clip in standard deviations."""
+    def __init__(self, specs: Any, enabled: bool) -> None:
+        """Create it for a structure of `spaces.Spec`."""
         super().__init__()
         leaves = zip(spaces.paths(specs), spaces.flatten(specs), strict=True)
-        kinds = {"float32": normalize.StreamingNormalize, "uint8": Pixels}
-        self._normalizers = [
-            kinds[spec.dtype.name](spec.shape, clip=clip)
-            if enabled
-            and (spec.dtype == "float32" or spec.dtype == "uint8" and spec.shape[1:])
-            and path.partition("/")[0] != spaces.ACTION_MASK
-            else None
-            for path, spec in leaves
-        ]
+        self._normalizers = [_normalizer(*x) if enabled else None for x in leaves]
         self.persistent = [x for x in self._normalizers if x is not None]
 
     def __call__(self, observation: Any) -> Any:
@@ -58,6 +50,16 @@ class Observations(tf.Module):
 
     def _pairs(self, observation: Any) -> Any:
         return zip(self._normalizers, tf.nest.flatten(observation), strict=True)
+
+
+def _normalizer(path: str, spec: spaces.Spec) -> normalize.StreamingNormalize | None:
+    """Create the normalizer of a leaf; small objects are far from the mean of pixels."""
+    if path.partition("/")[0] == spaces.ACTION_MASK:
+        return None
+    if spec.dtype == "float32":
+        return normalize.StreamingNormalize(spec.shape, clip=5.0)
+    images = spec.dtype == "uint8" and spec.shape[1:]
+    return Pixels(spec.shape, clip=15.0) if images else None
 
 
 def _numbers(value: tf.Tensor) -> tf.Tensor:
