@@ -241,9 +241,6 @@ class PolicyGradient(actor_critic.ActorCritic):
         """Run all optimizer steps on one batch `[B, T, ...]`; return the metrics."""
         items = self.prepare(data, mask)
 
-        def learning(loss):
-            return modes.learning(loss, self.network)
-
         def policy_loss(items):
             return self.policy_loss(items, entropy_coef)
 
@@ -255,9 +252,9 @@ class PolicyGradient(actor_critic.ActorCritic):
             return loss + self.now.value_coef * value_loss, metrics | value_metrics
 
         separate = {"policy": policy_loss, "value": self.value_loss}
-        separate = {name: learning(loss) for name, loss in separate.items()}
+        losses = separate if self._separate else both
         metrics = self.optimizer.step(
-            separate if self._separate else learning(both),
+            tf.nest.map_structure(lambda x: modes.learning(x, self.network), losses),
             self._trained,
             items=items,
             kl=self.kl,

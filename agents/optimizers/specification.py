@@ -42,9 +42,8 @@ def create(
         optimizer that needs a function that is not provided.
     """
     optimizer = _create(spec, path)
-    missing = sorted(
-        optimizer.needs - set(optimizer.needs if provided is None else provided)
-    )
+    given = optimizer.needs if provided is None else provided
+    missing = sorted(optimizer.needs - set(given))
     if missing:
         raise config.ConfigError(
             f"config key '{path}' has an optimizer that needs {missing[0]!r}, which is "
@@ -117,8 +116,7 @@ def _create(spec: Any, path: str) -> optimizer_.Optimizer:
             hint = config.did_you_mean(kind, [*TYPES, *cls.KERAS])
             raise config.ConfigError(f"config key '{path}.type' is {kind!r}; {hint}")
         hints, arguments = cls.options(kind), {"optimizer": kind}
-    for key in ("return", "options"):
-        hints.pop(key, None)
+    hints = {k: v for k, v in hints.items() if k not in ("return", "options")}
     if "parts" in hints:
         hints = dict.fromkeys(options, hints["parts"])
     for key, value in options.items():

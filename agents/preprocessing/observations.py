@@ -11,8 +11,12 @@ from agents.tools import spaces
 class Pixels(normalize.StreamingNormalize):
     """Normalizer of images, whose statistics count one of 16 samples."""
 
-    @tf.function(autograph=False, jit_compile=True)  # One pass over the memory.
     def __call__(self, value: tf.Tensor) -> tf.Tensor:
+        sequences = value.shape.rank > self._rank + 1  # Others act, also in exports.
+        jit = sequences or None  # XLA makes one pass over the memory, not six.
+        return tf.function(self._normalized, autograph=False, jit_compile=jit)(value)
+
+    def _normalized(self, value: tf.Tensor) -> tf.Tensor:
         return super().__call__(_numbers(value))
 
     def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:

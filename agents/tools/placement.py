@@ -50,9 +50,8 @@ def function(body: Callable, jit: bool, memory: bool) -> Callable:
     """
     policy, device, strategy = current.get()
     several = strategy is not None or (memory and device is not None)
-    graph = tf.function(
-        body, autograph=False, jit_compile=(jit and not several) or None
-    )
+    compiled = (jit and not several) or None
+    graph = tf.function(body, autograph=False, jit_compile=compiled)
     if policy is None:
         return graph
 

@@ -194,11 +194,12 @@ SPACES = gs.Dict(
             for x in (np.int8, np.int16, np.uint16, np.int32, np.uint32, np.int64)
         },
         "float64": gs.Box(-1, 1, (2,), np.float64),
+        "image": gs.Box(0, 255, (4, 4, 3), np.uint8),
     }
 )
 
 
-@pytest.mark.parametrize("write", [litert, pytest.param(onnx, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("write", [litert, onnx])
 def test_every_space_is_exported(write, tmp_path):
     config = {
         "algorithm": {"type": "a2c", **UNROLLS, "network": [8]},
