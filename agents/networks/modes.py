@@ -35,7 +35,7 @@ def convolutional(network: keras.layers.Layer) -> bool:
 
 
 def learning(loss: Callable, network: keras.layers.Layer) -> Callable:
-    """Wrap a loss, returned with metrics, to train layers and add their penalties."""
+    """Make a loss run in training mode and add penalties of regularized layers."""
 
     def penalized(*args: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         with training():

@@ -71,7 +71,9 @@ def torso(
     return cls(space, config, seed, action_size)
 
 
-def masked(parameters: dict[str, tf.Tensor], allowed: tf.Tensor) -> dict:
+def masked(
+    parameters: dict[str, tf.Tensor], allowed: tf.Tensor
+) -> dict[str, tf.Tensor]:
     """Restrict parameters of (multi-)categorical heads to allowed values.
 
     Other values are never drawn and do not affect entropy, divergence and gradient.

@@ -5,18 +5,22 @@ from typing import Any
 import tensorflow as tf
 
 from agents.preprocessing import normalize
-from agents.tools import spaces
+from agents.tools import placement, spaces
 
 
 class Pixels(normalize.StreamingNormalize):
     """Normalizer of images, whose statistics count one of 16 samples."""
 
-    def __call__(self, value: tf.Tensor) -> tf.Tensor:
-        sequences = value.shape.rank > self._rank + 1  # Others act, also in exports.
-        jit = sequences or None  # XLA makes one pass over the memory, not six.
-        return tf.function(self._normalized, autograph=False, jit_compile=jit)(value)
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape, clip=15.0)  # Small objects are far from the mean.
+        # One pass over the memory, not six; what acts stays plain, for exports.
+        self._sequences = placement.function(self._plain, jit=True, memory=False)
 
-    def _normalized(self, value: tf.Tensor) -> tf.Tensor:
+    def __call__(self, value: tf.Tensor) -> tf.Tensor:
+        acting = value.shape.rank == self._rank + 1
+        return self._plain(value) if acting else self._sequences(value)
+
+    def _plain(self, value: tf.Tensor) -> tf.Tensor:
         return super().__call__(_numbers(value))
 
     def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
@@ -57,13 +61,13 @@ class Observations(tf.Module):
 
 
 def _normalizer(path: str, spec: spaces.Spec) -> normalize.StreamingNormalize | None:
-    """Create the normalizer of a leaf; small objects are far from the mean of pixels."""
+    """Create the normalizer of a leaf, if it has one."""
     if path.partition("/")[0] == spaces.ACTION_MASK:
         return None
     if spec.dtype == "float32":
         return normalize.StreamingNormalize(spec.shape, clip=5.0)
     images = spec.dtype == "uint8" and spec.shape[1:]
-    return Pixels(spec.shape, clip=15.0) if images else None
+    return Pixels(spec.shape) if images else None
 
 
 def _numbers(value: tf.Tensor) -> tf.Tensor:

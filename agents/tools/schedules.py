@@ -28,16 +28,8 @@ class Schedule:
     boundaries: tuple[float, ...] = ()
     """Steps at which the next of the values begins."""
 
-    KEYS = {
-        "type": "type",
-        "from": "start",
-        "to": "end",
-        "over": "over",
-        "power": "power",
-        "unit": "unit",
-        "values": "values",
-        "boundaries": "boundaries",
-    }
+    KEYS = {"type": "type", "from": "start", "to": "end"}
+    KEYS |= {x: x for x in ("over", "power", "unit", "values", "boundaries")}
     TYPES = ("constant", "linear", "polynomial", "cosine", "exponential", "piecewise")
     UNITS = ("steps", "updates")
 

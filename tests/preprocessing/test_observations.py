@@ -70,6 +70,18 @@ def test_unknown_pixels_are_scaled_and_those_that_begin_to_change_stand_out():
     np.testing.assert_array_equal(result[moved == 88], [15])
 
 
+def test_pixels_of_sequences_are_normalized_as_those_of_single_steps():
+    observations, data = make(), batch(9, 30)
+    moving = np.eye(4, dtype=bool)[..., None]
+    data["camera"] = tf.where(moving, data["camera"], 87)
+    observations.update(data, tf.ones([9, 30], tf.bool))
+    result = observations(data)["camera"].numpy()
+    single = observations(tf.nest.map_structure(lambda x: x[:, 3], data))["camera"]
+    np.testing.assert_allclose(result[:, 3], single, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(result[:, :, ~moving], 0)
+    assert np.abs(result[:, :, moving]).max() > 1
+
+
 def test_results_are_clipped_at_five_deviations():
     observations, data = make(), batch(4, 100)
     observations.update(data, tf.ones([4, 100], tf.bool))
