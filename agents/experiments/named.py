@@ -32,6 +32,11 @@ def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) ->
     return config if seed is None else dataclasses.replace(config, seed=seed)
 
 
+def _to_zero(start: float, over: float) -> dict:
+    """Declare a value that falls to zero linearly over these environment steps."""
+    return {"type": "linear", "from": start, "to": 0, "over": over}
+
+
 # Experiments with the settings of the TensorFlow Agents paper.
 
 
@@ -129,7 +134,7 @@ def _clip(
         "objective": "clip",
         "epochs": 10,
         "minibatch_size": 64,
-        "learning_rate": {"type": "linear", "from": 3e-4, "to": 0, "over": steps},
+        "learning_rate": _to_zero(3e-4, steps),
         "value_learning_rate": None,
         "adam_epsilon": 1e-5,
         "clip_norm": 0.5,
@@ -180,7 +185,7 @@ def reacher_clip() -> Config:
 
 def pendulum_clip() -> Config:
     """Swing a pendulum up and balance it, in few steps."""
-    rate = {"type": "linear", "from": 1e-3, "to": 0, "over": 300_000}
+    rate = _to_zero(1e-3, 300_000)
     return _clip("Pendulum-v1", 300_000, discount=0.95, learning_rate=rate)
 
 
@@ -298,7 +303,7 @@ def cartpole_impala() -> Config:
 
 def cheetah_impala() -> Config:
     """Run with a two-legged robot by an actor-critic that learns from delayed data."""
-    rate = {"type": "linear", "from": 7e-4, "to": 0, "over": 1_000_000}
+    rate = _to_zero(7e-4, 1_000_000)
     return _late("HalfCheetah-v5", 1_000_000, learning_rate=rate)
 
 
@@ -333,7 +338,7 @@ def _late(
     """Actor-critic on unrolls that wait in a queue before training."""
     from agents.algorithms import impala
 
-    rate = {"type": "linear", "from": 2e-3, "to": 0, "over": steps}
+    rate = _to_zero(2e-3, steps)
     settings = {
         "normalize_rewards": "return",
         "reward_clip": 10.0,
@@ -405,7 +410,7 @@ def cartpole_dqn() -> Config:
         network={"layers": [256, 256]},
         optimizer={
             "type": "adam",
-            "learning_rate": {"type": "linear", "from": 1e-3, "to": 0, "over": 50_000},
+            "learning_rate": _to_zero(1e-3, 50_000),
         },
     )
 
@@ -467,7 +472,7 @@ def lunarlander_dqn() -> Config:
         target_period=250,
         optimizer={
             "type": "adam",
-            "learning_rate": {"type": "linear", "from": 6e-4, "to": 0, "over": 3e5},
+            "learning_rate": _to_zero(6e-4, 3e5),
             "clip_norm": 10.0,
         },
         network={"layers": [256, 256]},
@@ -526,8 +531,8 @@ def atari_pong() -> Config:
         steps,
         num_agents=16,
         epochs=3,
-        learning_rate={"type": "linear", "from": 5e-4, "to": 0, "over": steps},
-        entropy_coef={"type": "linear", "from": 0.01, "to": 0, "over": steps},
+        learning_rate=_to_zero(5e-4, steps),
+        entropy_coef=_to_zero(0.01, steps),
         network="convolutional",
     )
 
@@ -597,7 +602,7 @@ def atari_pong_impala() -> Config:
         steps,
         normalize_rewards="clip",
         reward_clip=1.0,
-        learning_rate={"type": "linear", "from": 5e-4, "to": 0, "over": steps},
+        learning_rate=_to_zero(5e-4, steps),
         unroll_length=32,
         vtrace_lambda=0.95,
         value_coef=0.15,
@@ -646,7 +651,7 @@ def _atari(
     settings = {
         "epochs": 4,
         "minibatch_size": 256,
-        "learning_rate": {"type": "linear", "from": 2.5e-4, "to": 0, "over": steps},
+        "learning_rate": _to_zero(2.5e-4, steps),
         "clip": 0.1,
         "entropy_coef": 0.01,
         "normalize_rewards": "clip",
