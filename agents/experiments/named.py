@@ -596,7 +596,7 @@ def atari_pong_impala() -> Config:
     are the weights of values and entropy.
     """
     config = atari_pong()
-    steps = 3_072_000
+    steps = 5_120_000
     late = _late(
         "ALE/Pong-v5",
         steps,
@@ -606,7 +606,7 @@ def atari_pong_impala() -> Config:
         unroll_length=32,
         vtrace_lambda=0.95,
         value_coef=0.15,
-        entropy_coef=0.002,
+        entropy_coef=_to_zero(0.002, steps),
         jit=False,
         network="convolutional",
     )
