@@ -596,7 +596,7 @@ def atari_pong_impala() -> Config:
     are the weights of values and entropy.
     """
     config = atari_pong()
-    steps = 5_120_000
+    steps = 4_096_000
     late = _late(
         "ALE/Pong-v5",
         steps,

@@ -12,7 +12,7 @@ class Pixels(normalize.StreamingNormalize):
     """Normalizer of images, whose statistics count one of 16 samples."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__(shape, clip=15.0)  # Small objects are far from the mean.
+        super().__init__(shape, clip=5.0)
         # One pass over the memory, not six; what acts stays plain, for exports.
         self._sequences = placement.function(self._plain, jit=True, memory=False)
 
