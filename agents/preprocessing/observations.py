@@ -7,12 +7,14 @@ import tensorflow as tf
 from agents.preprocessing import normalize
 from agents.tools import placement, spaces
 
+_CLIP = 5.0  # Deviations.
+
 
 class Pixels(normalize.StreamingNormalize):
     """Normalizer of images, whose statistics count one of 16 samples."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__(shape, clip=5.0)
+        super().__init__(shape, clip=_CLIP)
         # One pass over the memory, not six; what acts stays plain, for exports.
         self._sequences = placement.function(self._plain, jit=True, memory=False)
 
@@ -65,7 +67,7 @@ def _normalizer(path: str, spec: spaces.Spec) -> normalize.StreamingNormalize | 
     if path.partition("/")[0] == spaces.ACTION_MASK:
         return None
     if spec.dtype == "float32":
-        return normalize.StreamingNormalize(spec.shape, clip=5.0)
+        return normalize.StreamingNormalize(spec.shape, clip=_CLIP)
     images = spec.dtype == "uint8" and spec.shape[1:]
     return Pixels(spec.shape) if images else None
 

@@ -54,7 +54,7 @@ def test_every_pixel_is_normalized_by_one_of_sixteen_samples():
     counted = pixels[::16][mask.reshape(400)[::16]]
     shifted = (pixels - counted.mean(0)) / counted.std(0, ddof=1)
     result = observations(data)["camera"].numpy().reshape(400, 16)
-    np.testing.assert_allclose(result, np.clip(shifted, -15, 15), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, np.clip(shifted, -5, 5), rtol=1e-4, atol=1e-5)
 
 
 def test_unknown_pixels_are_scaled_and_those_that_begin_to_change_stand_out():
@@ -67,7 +67,7 @@ def test_unknown_pixels_are_scaled_and_those_that_begin_to_change_stand_out():
     moved[0, 1, 2] += 1
     result = observations({**still, "camera": tf.constant(moved)})["camera"].numpy()
     np.testing.assert_array_equal(result[moved == 87], 0)
-    np.testing.assert_array_equal(result[moved == 88], [15])
+    np.testing.assert_array_equal(result[moved == 88], [5])
 
 
 def test_pixels_of_sequences_are_normalized_as_those_of_single_steps():
