@@ -167,9 +167,12 @@ def shown(number: float) -> str:
 
 
 def commit() -> str:
-    """Return the commit of the code, with a mark if it has changed since."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.check_output(command, cwd=ROOT, text=True).strip()
+    """Return the commit of the code, with a mark if code has changed since."""
+    git = ["git", "-C", str(ROOT)]
+    name = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], text=True)
+    # Results of other runs that wait in `docs` are not code.
+    changed = subprocess.call([*git, "diff", "--quiet", "HEAD", "--", ".", ":!docs"])
+    return name.strip() + ("-dirty" if changed else "")
 
 
 def wall_seconds(run: pathlib.Path) -> float:

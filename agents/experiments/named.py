@@ -407,6 +407,7 @@ def cartpole_dqn() -> Config:
         normalize_observations=True,
         replay_ratio=0.5,
         epsilon={"type": "linear", "from": 1.0, "to": 0.04, "over": 8_000},
+        huber_delta=10.0,
         target_period=100,
         network={"layers": [256, 256]},
         optimizer={
