@@ -403,11 +403,9 @@ def cartpole_dqn() -> Config:
         "CartPole-v1",
         50_000,
         batch_size=128,
-        n_step=6,
-        normalize_observations=True,
+        n_step=3,
         replay_ratio=0.5,
         epsilon={"type": "linear", "from": 1.0, "to": 0.04, "over": 8_000},
-        huber_delta=10.0,
         target_period=100,
         network={"layers": [256, 256]},
         optimizer={
@@ -598,7 +596,7 @@ def atari_pong_impala() -> Config:
     are the weights of values and entropy.
     """
     config = atari_pong()
-    steps = 4_096_000
+    steps = config.train.steps
     late = _late(
         "ALE/Pong-v5",
         steps,
@@ -615,8 +613,7 @@ def atari_pong_impala() -> Config:
     adam = late.algorithm.optimizer
     minibatch = {"type": "minibatch", "epochs": 2, "size": 8, "optimizer": adam}
     algorithm = dataclasses.replace(late.algorithm, optimizer=minibatch)
-    train = dataclasses.replace(config.train, steps=steps)
-    return dataclasses.replace(config, train=train, algorithm=algorithm)
+    return dataclasses.replace(config, algorithm=algorithm)
 
 
 def cartpole_masked() -> Config:
