@@ -408,10 +408,7 @@ def cartpole_dqn() -> Config:
         epsilon={"type": "linear", "from": 1.0, "to": 0.04, "over": 8_000},
         target_period=100,
         network={"layers": [256, 256]},
-        optimizer={
-            "type": "adam",
-            "learning_rate": _to_zero(1e-3, 50_000),
-        },
+        optimizer={"type": "adam", "learning_rate": _to_zero(1e-3, 50_000)},
     )
 
 
