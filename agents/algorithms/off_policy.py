@@ -267,8 +267,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         next_observation: Any,
     ) -> None:
         """Add one transition per row to the memory, with actions in stored form."""
-        if self.config.normalize_observations:
-            self.observations.update(observation, tf.ones_like(terminated))
+        self.observations.update(observation, tf.ones_like(terminated))
         index = self.memory.append(
             agent_indices,
             observation,

@@ -21,11 +21,6 @@ def topology(algorithm: actor.Divisible) -> type[phases.Phase]:
             "set algorithm.normalize_observations=true instead of it."
         )
     kind = getattr(memory, "topology", None)
-    if kind == "replaying" and algorithm.observations.persistent:
-        raise cluster.DistributedError(
-            f"{name} cannot normalize observations on Ray, where they go to the "
-            "replay memory; set algorithm.normalize_observations=false."
-        )
     if kind in phases.TOPOLOGIES:
         return phases.TOPOLOGIES[kind]
     raise cluster.DistributedError(
@@ -96,6 +91,12 @@ class RayLoop(loop.Loop):
             raise cluster.DistributedError(
                 f"{name} has no replay memory that could be divided; leave out "
                 "--num_shards."
+            )
+        if self._algorithm.observations.persistent:
+            raise cluster.DistributedError(
+                "normalize_observations learns from all observations, which shards "
+                "keep apart; leave out --num_shards, or set "
+                "algorithm.normalize_observations=false."
             )
         options = self._options
         divided = shards.Shards(

@@ -87,8 +87,12 @@ class Learner:
 
     def _insert_all(self, data: dict[str, tf.Tensor], arguments: tuple) -> None:
         first_row, steps = arguments
-        transfer.extend(self.algorithm.memory, data, first_row)
-        self.algorithm.remembered(steps)
+        agent = self.algorithm
+        index = transfer.extend(agent.memory, data, first_row)
+        if agent.observations.persistent:
+            observation = agent.memory.get(index)["observation"]
+            agent.observations.update(observation, tf.ones_like(index, tf.bool))
+        agent.remembered(steps)
 
     def _remember_all(self, data: list[tf.Tensor], lengths: tf.Tensor) -> None:
         memory = self.algorithm.memory

@@ -66,7 +66,7 @@ def take(memory: replay.Replay, since: tf.Tensor) -> dict[str, tf.Tensor]:
 
 def extend(
     memory: replay.Replay, chunk: dict[str, Any], first_row: int | tf.Tensor = 0
-) -> None:
+) -> tf.Tensor:
     """Extend rows by entries that `take` returned for another memory.
 
     The result is as if every transition had been appended here directly, priorities
@@ -79,6 +79,9 @@ def extend(
       chunk: Result of `take`, as tensors or arrays, for equal observations, actions,
         `n_step` and `stack`. Capacity and number of rows may differ.
       first_row: Row that continues the first one of the other memory.
+
+    Returns:
+      Indices here of the transitions that the chunk completed, int64 `[P]`.
 
     Raises:
       tf.errors.InvalidArgumentError: if a row has no room for all entries.
@@ -112,11 +115,15 @@ def extend(
     size = tf.cast(size, tf.int64)
     rows, entry = chunk["index"] % size, chunk["index"] // size
     oldest = tf.maximum(begin - held, end + memory._frames - memory._length)
-    new = here(rows, entry, entry >= tf.gather(oldest, rows))
+    known = entry >= tf.gather(oldest, rows)
+    new = here(rows, entry, known)
     memory._selector.change(new, replay.NOTHING, chunk["priority"])
+    index = (entry + tf.gather(start - begin, rows)) * memory._rows
+    index += tf.cast(tf.gather(targets, rows), tf.int64)
     held = tf.minimum(steps, held + end - begin)
     state = tf.stack([new_head, held], 1)
     replay.assign([memory._state, memory._source], targets, [state, end])
+    return tf.boolean_mask(index, known)
 
 
 def _stored(memory: replay.Replay) -> dict[str, tf.Variable]:

@@ -16,6 +16,7 @@ SMALL = (
     "algorithm.capacity=300",
     "algorithm.start_size=64",
     "algorithm.batch_size=16",
+    "algorithm.normalize_observations=false",
     "algorithm.jit=false",
     "algorithm.network={layers: [16]}",
 )
@@ -28,10 +29,12 @@ APEX = (
     "algorithm.target_period=10",
     "algorithm.prioritized=true",
 )
+# With several steps, observations arrive when their transitions are complete.
+NORMALIZED = (*APEX, "algorithm.n_step=1", "algorithm.normalize_observations=true")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overrides", [pytest.param(DQN, marks=pytest.mark.slow), APEX])
+@pytest.mark.parametrize("overrides", [DQN, APEX, NORMALIZED])
 def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overrides):
     overrides = (*SMALL, *overrides)
     executor = execute("cartpole_dqn", *overrides, in_flight=1, steps=1)
@@ -74,3 +77,23 @@ def test_chunks_bring_what_a_local_run_remembers(execute, run_here, in_flight):
         rows = [np.reshape(x, [20_000, -1]) for _, x in sorted(items.items())]
         tables.append(np.unique(np.concatenate(rows, 1).astype(np.float32), axis=0))
     np.testing.assert_array_equal(*tables)
+
+
+def test_observations_are_normalized_by_those_of_all_workers(execute):
+    overrides = (
+        *SMALL,
+        *("algorithm.capacity=4000", "algorithm.n_step=3"),
+        *("algorithm.normalize_observations=true", "algorithm.replay_ratio=0"),
+        *("train.eval_episodes=0", "train.eval_every=512"),
+    )
+    executor = execute("cartpole_dqn", *overrides, num_workers=2)
+    executor.run(512)
+    agent = executor.algorithm
+    (normalizer,) = agent.observations.persistent
+    items = agent.memory.sample(20_000, [1, 2])
+    _, first = np.unique(items["index"], return_index=True)
+    seen = items["observation"].numpy()[first]
+    assert int(normalizer.count) == int(agent.memory.size) == len(seen) > 480
+    np.testing.assert_allclose(normalizer.mean, seen.mean(0), rtol=1e-5, atol=1e-6)
+    deviation = seen.std(0, ddof=1, dtype=np.float64)
+    np.testing.assert_allclose(normalizer.std, deviation, rtol=1e-4)

@@ -21,6 +21,7 @@ SMALL = (
     "algorithm.batch_size=16",
     "algorithm.replay_ratio=0.25",
     "algorithm.n_step=2",
+    "algorithm.normalize_observations=false",
     "algorithm.jit=false",
     "algorithm.network={layers: [16]}",
 )
@@ -93,7 +94,8 @@ def test_killed_shard_is_replaced_by_an_empty_one(execute, kill):
 
 @pytest.mark.slow
 def test_learns_by_shards(execute):
-    executor = execute("cartpole_dqn", num_workers=1, shards=1)
+    raw = "algorithm.normalize_observations=false"
+    executor = execute("cartpole_dqn", raw, num_workers=1, shards=1)
     reports = executor.run(50_000)
     returns = [x.metrics["score"] for x in reports if x.phase == "evaluate"]
     assert max(returns) >= 475
@@ -158,7 +160,7 @@ def test_observations_are_copied_once_per_hop(ray):
     ("name", "count", "message"),
     [
         ("debug", 1, "PPO has no replay memory that could be divided"),
-        ("cartpole_dqn", 2, "2 shards need as many workers, there are 1"),
+        ("cartpole_apex", 2, "2 shards need as many workers, there are 1"),
     ],
 )
 def test_wrong_number_of_shards(execute, name, count, message):
@@ -166,6 +168,11 @@ def test_wrong_number_of_shards(execute, name, count, message):
         execute(name, "environment.backend=serial", shards=count)
 
 
+def test_shards_refuse_statistics_of_all_observations(execute):
+    with pytest.raises(cluster.DistributedError, match="leave out --num_shards"):
+        execute("cartpole_dqn", "algorithm.capacity=2000", shards=1)
+
+
 def test_memory_that_is_too_large(execute):
     with pytest.raises(errors.Mistake, match="bytes, but .* are free"):
-        execute("cartpole_dqn", "algorithm.capacity=100000000000", shards=1)
+        execute("cartpole_apex", "algorithm.capacity=100000000000", shards=1)

@@ -59,6 +59,21 @@ def test_chunk_by_hand():
     assert drawn(receiver) == drawn(sender)
 
 
+def test_indices_of_moved_transitions():
+    sender, receiver = make(2, 10, n_step=2), make(3, 300, n_step=2)
+    since = zeros(sender)
+    for numbers in ((10, 11, 12), (13, 14)):
+        for number in numbers:
+            step(sender, 1, number)
+        chunk = transfer.take(sender, since)
+        index = transfer.extend(receiver, chunk, 1)
+        since = chunk["state"][:, 0]
+        assert (index.numpy() % 3 == 2).all()
+        expected = sender.get(chunk["index"])["observation"]
+        np.testing.assert_array_equal(receiver.get(index)["observation"], expected)
+    assert index.shape == [2]
+
+
 def everything(replay):
     """Index of all transitions that can be drawn."""
     selector = replay.persistent["selector"]
