@@ -548,9 +548,20 @@ def atari_breakout() -> Config:
 
 
 def atari_pong_dqn() -> Config:
-    """Play Pong from pixels by deep Q-learning."""
+    """Play Pong from pixels by deep Q-learning.
+
+    The network is the smaller one of Mnih et al. (2013).
+    """
     return _atari_replay(
-        "ALE/Pong-v5", batch_size=32, target_period=1_000, n_step=3, dueling=True
+        "ALE/Pong-v5",
+        normalize_observations=True,
+        batch_size=32,
+        target_period=1_000,
+        n_step=3,
+        dueling=True,
+        learning_rate=_to_zero(2.5e-4, 2_000_000),
+        optimizer={"type": "adam"},
+        network="convolutional",
     )
 
 
