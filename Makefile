@@ -21,9 +21,8 @@ help:
 train: $(VENV)/installed
 	@$(VENV)/bin/agents train --config $(CONFIG) $(ARGS)
 
-# One process more than two cores, since many tests wait for processes of their own.
 test: lint
-	$(VENV)/bin/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)

@@ -227,9 +227,8 @@ def test_nothing_outlives_a_killed_driver(tmp_path):
     assert_end(children)
 
 
-@pytest.mark.parametrize(
-    "name", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["raylet", "gcs_server"])
 def test_dead_ray_ends_the_run_with_one_line(tmp_path, name):
     process = start(tmp_path, "--quiet", until="timing.jsonl")
     children = names(process)
