@@ -185,8 +185,13 @@ def reacher_clip() -> Config:
 
 def pendulum_clip() -> Config:
     """Swing a pendulum up and balance it, in few steps."""
-    rate = _to_zero(1e-3, 300_000)
-    return _clip("Pendulum-v1", 300_000, discount=0.95, learning_rate=rate)
+    return _clip(
+        "Pendulum-v1",
+        300_000,
+        discount=0.95,
+        normalize_rewards="reward",
+        learning_rate=_to_zero(5e-4, 300_000),
+    )
 
 
 def cartpole_clip() -> Config:
