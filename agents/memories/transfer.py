@@ -102,24 +102,23 @@ def extend(
         data=["Rows of", memory._length, "have no room for a chunk of", longest],
     )
 
-    def here(rows, entry, where=None):
-        entry += tf.gather(start - begin, rows)
-        return memory._slots(tf.gather(targets, rows), entry, where)
+    def here(rows, entry):
+        return tf.gather(targets, rows), entry + tf.gather(start - begin, rows)
 
     rows, entry = _ranges(head + memory._frames, new_head + memory._frames)
     old = memory._slots(tf.gather(targets, rows), entry)
     memory._selector.change(replay.NOTHING, old)
-    slots = here(*_entries(begin, end, steps))
+    slots = memory._slots(*here(*_entries(begin, end, steps)))
     stored = _stored(memory)
     replay.assign(stored.values(), slots, [chunk[name] for name in stored])
     size = tf.cast(size, tf.int64)
     rows, entry = chunk["index"] % size, chunk["index"] // size
     oldest = tf.maximum(begin - held, end + memory._frames - memory._length)
     known = entry >= tf.gather(oldest, rows)
-    new = here(rows, entry, known)
+    rows, entry = here(rows, entry)
+    new = memory._slots(rows, entry, known)
     memory._selector.change(new, replay.NOTHING, chunk["priority"])
-    index = (entry + tf.gather(start - begin, rows)) * memory._rows
-    index += tf.cast(tf.gather(targets, rows), tf.int64)
+    index = entry * memory._rows + tf.cast(rows, tf.int64)
     held = tf.minimum(steps, held + end - begin)
     state = tf.stack([new_head, held], 1)
     replay.assign([memory._state, memory._source], targets, [state, end])
