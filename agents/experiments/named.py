@@ -101,8 +101,12 @@ def hopper() -> Config:
 
 
 def ant() -> Config:
-    """Walk with a four-legged robot."""
-    return _paper("Ant-v5", 20_000_000)
+    """Walk with a four-legged robot.
+
+    Gradients are clipped: one large KL divergence in the first updates otherwise fills
+    the second moments of Adam, and the policy stands still for millions of steps.
+    """
+    return _paper("Ant-v5", 20_000_000, clip_norm=1.0)
 
 
 def humanoid() -> Config:
