@@ -154,12 +154,12 @@ def _clip(
 
 def cheetah_clip() -> Config:
     """Run with a two-legged robot, in a million steps."""
-    return _clip("HalfCheetah-v5")
+    return _with_network(_clip("HalfCheetah-v5", gae_lambda=0.9), initial_std=0.37)
 
 
 def walker_clip() -> Config:
     """Walk with a two-legged robot, in a million steps."""
-    return _clip("Walker2d-v5")
+    return _with_network(_clip("Walker2d-v5", gae_lambda=0.9), layers=(128, 128))
 
 
 def hopper_clip() -> Config:
@@ -651,6 +651,12 @@ def cartpole_masked_forward() -> Config:
     algorithm = dataclasses.replace(
         config.algorithm, network=type(config.algorithm.network).preset("small")
     )
+    return dataclasses.replace(config, algorithm=algorithm)
+
+
+def _with_network(config: Config, **fields: Any) -> Config:
+    network = dataclasses.replace(config.algorithm.network, **fields)
+    algorithm = dataclasses.replace(config.algorithm, network=network)
     return dataclasses.replace(config, algorithm=algorithm)
 
 
