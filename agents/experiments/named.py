@@ -110,8 +110,8 @@ def ant() -> Config:
 
 
 def humanoid() -> Config:
-    """Walk with a humanoid robot."""
-    return _paper("Humanoid-v5", 50_000_000, update_every=60)
+    """Walk with a humanoid robot; gradients are clipped as in `ant`."""
+    return _paper("Humanoid-v5", 50_000_000, update_every=60, clip_norm=1.0)
 
 
 def swimmer() -> Config:
