@@ -330,10 +330,8 @@ def memory_impala() -> Config:
 def memory_impala_forward() -> Config:
     """Choose the cue without a memory, which does not suffice; for comparison."""
     config = memory_impala()
-    algorithm = dataclasses.replace(
-        config.algorithm, network=type(config.algorithm.network).preset("small")
-    )
-    return dataclasses.replace(config, algorithm=algorithm)
+    network = type(config.algorithm.network).preset("small")
+    return _with(config, "algorithm", network=network)
 
 
 def _late(
@@ -582,8 +580,7 @@ def atari_pong_apex() -> Config:
         optimizer={"type": "adam", "learning_rate": 1e-4, "clip_norm": 40.0},
         network={"convolutions": [[16, 8, 4], [32, 4, 2]], "layers": [256]},
     )
-    environment = dataclasses.replace(config.environment, num_agents=16)
-    return dataclasses.replace(config, environment=environment)
+    return _with(config, "environment", num_agents=16)
 
 
 def atari_pong_rainbow() -> Config:
@@ -631,8 +628,8 @@ def atari_pong_impala() -> Config:
     )
     adam = late.algorithm.optimizer
     minibatch = {"type": "minibatch", "epochs": 2, "size": 8, "optimizer": adam}
-    algorithm = dataclasses.replace(late.algorithm, optimizer=minibatch)
-    return dataclasses.replace(config, algorithm=algorithm)
+    late = _with(late, "algorithm", optimizer=minibatch)
+    return dataclasses.replace(config, algorithm=late.algorithm)
 
 
 def cartpole_masked() -> Config:
@@ -648,21 +645,23 @@ def cartpole_masked() -> Config:
 def cartpole_masked_forward() -> Config:
     """Balance a pole without velocities or memory, which fails; for comparison."""
     config = cartpole_masked()
-    algorithm = dataclasses.replace(
-        config.algorithm, network=type(config.algorithm.network).preset("small")
-    )
-    return dataclasses.replace(config, algorithm=algorithm)
+    network = type(config.algorithm.network).preset("small")
+    return _with(config, "algorithm", network=network)
 
 
 def _with_network(config: Config, **fields: Any) -> Config:
     network = dataclasses.replace(config.algorithm.network, **fields)
-    algorithm = dataclasses.replace(config.algorithm, network=network)
-    return dataclasses.replace(config, algorithm=algorithm)
+    return _with(config, "algorithm", network=network)
 
 
 def _on_backend(config: Config, backend: str) -> Config:
-    environment = dataclasses.replace(config.environment, backend=backend)
-    return dataclasses.replace(config, environment=environment)
+    return _with(config, "environment", backend=backend)
+
+
+def _with(config: Config, section: str, **fields: Any) -> Config:
+    """Replace fields of one section of a config."""
+    values = dataclasses.replace(getattr(config, section), **fields)
+    return dataclasses.replace(config, **{section: values})
 
 
 def _atari(
