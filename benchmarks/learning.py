@@ -1,19 +1,22 @@
 """Learning curves of presets over seeds, kept under `docs/results`.
 
     python benchmarks/learning.py CONFIG [CONFIG ...] [--seeds 0 1 2:300000 100-119]
-                                  [--logdir DIR]
+                                  [--add] [--logdir DIR]
 
 Trains every config with every seed by the `train` command, then measures the final
 policy by `evaluate` (20 deterministic episodes, environments seeded apart from
 training). Seeds are numbers or ranges that include both ends; a number may be followed
 by a colon and the environment steps that suffice. Writes `CONFIG.csv` (evaluations over
-steps), `CONFIG.json` (final returns of all seeds, their interquartile mean with its 95%
-bootstrap interval, command, versions, commit, date) and `CONFIG.png`. The same command
-continues after an interruption.
+steps, with the quartiles of their episodes), `CONFIG.json` (final returns of all seeds,
+their interquartile mean with its 95% bootstrap interval, command, versions, commit,
+date) and `CONFIG.png`. With `--add`, stored results of other seeds stay beside the new
+ones, and `earlier` in the JSON file says how they were made. The same command continues
+after an interruption.
 """
 
 import argparse
 import csv
+import dataclasses
 import datetime
 import json
 import pathlib
@@ -27,6 +30,8 @@ from agents.experiments import curves, evaluation, named
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs/results"
 LOGDIR = ROOT / "logdir/results"
+COLUMNS = {"return": "score", "lower": "lower_quartile", "upper": "upper_quartile"}
+"""Columns of a table of evaluations, and their names in reports."""
 LISTED = 5
 """Number of seeds up to which the table lists every return."""
 
@@ -35,17 +40,29 @@ def main() -> None:
     """Run everything, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("configs", nargs="*", metavar="CONFIG")
-    parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
-    parser.add_argument("--logdir", type=pathlib.Path, default=LOGDIR)
+    add_arguments(parser)
     args = parser.parse_args()
-    seeds = dict(pair for text in args.seeds for pair in expanded(text))
     for config in args.configs:
-        runs = {
-            seed: train(config, seed, args.logdir, steps)
-            for seed, steps in seeds.items()
-        }
-        store(config, runs, args.seeds)
+        train_and_store(config, args)
     write_table()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which seeds to train, and where."""
+    parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
+    parser.add_argument("--add", action="store_true")
+    parser.add_argument("--logdir", type=pathlib.Path, default=LOGDIR)
+
+
+def train_and_store(config: str, args: argparse.Namespace) -> dict[str, pathlib.Path]:
+    """Train all seeds of a config and store results; returns directories of runs."""
+    earlier = made_before(config) if args.add else {}
+    seeds = dict(pair for text in args.seeds for pair in expanded(text))
+    runs = {
+        seed: train(config, seed, args.logdir, steps) for seed, steps in seeds.items()
+    }
+    store(config, runs, args.seeds, earlier)
+    return runs
 
 
 def expanded(text: str) -> list[tuple[str, int]]:
@@ -87,16 +104,30 @@ def command(name: str, *arguments: str) -> None:
     )
 
 
-def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
-    """Evaluate the final policies and write the results."""
-    finals = {}
-    with open(FOLDER / f"{config}.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["seed", "step", "return"])
-        for seed, run in runs.items():
-            for row in evaluations(run):
-                writer.writerow([seed, row["step"], round(row["score"], 2)])
-            finals[seed] = evaluation.evaluate(str(run))
+def made_before(config: str) -> dict:
+    """Return stored results, which say by which code they were made."""
+    path = FOLDER / f"{config}.json"
+    result = json.loads(path.read_text()) if path.exists() else {}
+    if not {"command", "commit", "date", "seconds"} <= result.keys():
+        sys.exit(f"{path} is missing or does not name its code; leave out --add.")
+    return result
+
+
+def store(
+    config: str, runs: dict[str, pathlib.Path], seeds: list[str], earlier: dict
+) -> None:
+    """Evaluate the final policies; write results, with earlier ones of other seeds."""
+    finals = {k: v for k, v in earlier.get("finals", {}).items() if k not in runs}
+    seconds = {seed: earlier["seconds"][seed] for seed in finals}
+    rows = [row for row in stored(config) if row["seed"] in finals] if finals else []
+    for seed, run in runs.items():
+        finals[seed] = evaluation.evaluate(str(run))
+        seconds[seed] = wall_seconds(run)
+        rows += [
+            {"seed": seed, "step": row["step"]}
+            | {name: round(row[key], 2) for name, key in COLUMNS.items()}
+            for row in evaluations(run)
+        ]
     last = next(iter(runs.values()))
     returns = np.array([final["mean_return"] for final in finals.values()])
     result = {
@@ -110,14 +141,42 @@ def store(config: str, runs: dict[str, pathlib.Path], seeds: list[str]) -> None:
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "versions": (last / "versions.txt").read_text().splitlines(),
-        "seconds": {seed: wall_seconds(run) for seed, run in runs.items()},
+        "seconds": seconds,
     }
+    if earlier:
+        result["command"] += " --add"
+        origin = {key: earlier[key] for key in ("command", "commit", "date")}
+        result["earlier"] = [*earlier.get("earlier", []), origin]
     text = json.dumps(result, indent=2)
     (FOLDER / f"{config}.json").write_text(text + "\n")
-    names = [str(run) for run in runs.values()]
-    command("plot", *names, "--outfile", str(FOLDER / f"{config}.png"))
+    with open(FOLDER / f"{config}.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, ["seed", "step", *COLUMNS])
+        writer.writeheader()
+        writer.writerows(rows)
+    draw(config)
     numbers = ", ".join(f"{x:,.1f}" for x in returns)
     print(f"{config}: {result['interquartile_mean']:,.1f}; {numbers}", flush=True)
+
+
+def stored(config: str) -> list[dict[str, str]]:
+    """Return the stored evaluations of all seeds."""
+    return list(csv.DictReader((FOLDER / f"{config}.csv").open()))
+
+
+def draw(config: str) -> None:
+    """Draw the curve of stored results; old ones have no quartiles."""
+    series: dict[str, list] = {}
+    for row in stored(config):
+        values = [float(row.get(x) or row["return"]) for x in ("step", *COLUMNS)]
+        series.setdefault(row["seed"], []).append(values)
+    runs = [curves.Series(*np.transpose(values)) for values in series.values()]
+    preset = named.load(config)
+    curve = dataclasses.replace(
+        curves.aggregate(config, runs),
+        task=preset.environment.id,
+        algorithm=preset.algorithm.type,
+    )
+    curves.draw([curve], FOLDER / f"{config}.png", "steps", "evaluate", "mean")
 
 
 def write_table() -> None:

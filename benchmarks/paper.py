@@ -1,6 +1,6 @@
 """Figures 1 and 2 of the TensorFlow Agents paper, with its settings on today's tasks.
 
-    python benchmarks/paper.py [CONFIG ...] [--seeds 0 1 2] [--logdir DIR]
+    python benchmarks/paper.py [CONFIG ...] [--seeds 0 1 2] [--add] [--logdir DIR]
 
 Trains every config as `learning.py` does, and stores the same results. Besides, it writes
 `docs/results/paper.csv`, with the returns of all phases of all seeds, and
@@ -33,18 +33,15 @@ def main() -> None:
     """Train what is missing, and write table and figure after each config."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("configs", nargs="*", default=CONFIGS, metavar="CONFIG")
-    parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
-    logdir = learning.ROOT / "logdir/results"
-    parser.add_argument("--logdir", type=pathlib.Path, default=logdir)
+    learning.add_arguments(parser)
     args = parser.parse_args()
-    seeds = dict(pair for text in args.seeds for pair in learning.expanded(text))
     for config in args.configs:
-        runs = {
-            seed: learning.train(config, seed, args.logdir, steps)
-            for seed, steps in seeds.items()
-        }
-        learning.store(config, runs, args.seeds)
-        rows = [row for row in stored() if row["config"] != config]
+        runs = learning.train_and_store(config, args)
+        rows = [
+            row
+            for row in stored()
+            if row["config"] != config or (args.add and row["seed"] not in runs)
+        ]
         for seed, run in runs.items():
             rows += phases(config, seed, run)
         with open(FOLDER / "paper.csv", "w", newline="") as file:

@@ -99,9 +99,6 @@ def plot_runs(
       PlotError: If a run has no such scores.
     """
     runs = [pathlib.Path(run) for run in runs]
-    outfile = pathlib.Path(outfile)
-    if outfile.suffix.lower() != ".png":
-        raise PlotError(f"{outfile} must end in .png.")
     metrics = {run: read_rows(run / "metrics.jsonl") for run in runs}
     phase = phase or choose_phase(metrics.values())
     found = {run: series(run, rows, phase, x) for run, rows in metrics.items()}
@@ -117,9 +114,23 @@ def plot_runs(
         for chart in charts.values()
         for one in group(chart)
     ]
+    draw(curves, outfile, x, phase, statistic)
+
+
+def draw(
+    curves: Sequence[Curve],
+    outfile: str | pathlib.Path,
+    x: str,
+    phase: str,
+    statistic: str,
+) -> None:
+    """Draw curves into a PNG file; the other arguments are those of `plot_runs`."""
+    outfile = pathlib.Path(outfile)
+    if outfile.suffix.lower() != ".png":
+        raise PlotError(f"{outfile} must end in .png.")
     outfile.parent.mkdir(parents=True, exist_ok=True)
     with files.whole(outfile) as partial:
-        _draw(curves, x, phase, statistic).savefig(partial, dpi=DPI)
+        _figure(curves, x, phase, statistic).savefig(partial, dpi=DPI)
 
 
 def group(runs: Iterable[pathlib.Path]) -> list[Group]:
@@ -354,7 +365,7 @@ def _seconds(run: pathlib.Path, phase: str) -> dict[int, float]:
     }
 
 
-def _draw(curves: Sequence[Curve], x: str, phase: str, statistic: str):
+def _figure(curves: Sequence[Curve], x: str, phase: str, statistic: str):
     """Create a figure with one chart per task, and one line and band per curve."""
     # Imported late for a faster start of training. A separate figure does not change
     # the backend and the figures of the caller.
