@@ -245,6 +245,7 @@ def test_server_refuses_what_is_wrong_and_goes_on(serve, tmp_path):
     assert int(agents.Agent.load(tmp_path / "agent").algorithm.steps) == 1
 
 
+@pytest.mark.slow
 def test_server_has_a_thread_for_so_many_connections(serve):
     server, address = serve()
     first = json.dumps({"agent": 5, "observation": [0.0] * 4})

@@ -269,6 +269,13 @@ class Sampled(gymnasium.Env):
         return self.observation_space.sample(), 1.0, self._time == 3, False, {}
 
 
+@pytest.mark.quick(
+    "nested-nested",
+    "nested-box",
+    "nested-multi discrete",
+    "bytes-discrete",
+    "multi binary-discrete",
+)
 @pytest.mark.parametrize(
     ("observation", "action"),
     [
@@ -349,6 +356,7 @@ np.save(sys.argv[3], np.stack(actions))
 """
 
 
+@pytest.mark.slow
 def test_fresh_process_restores_everything_and_acts_the_same(tmp_path):
     envs = noise_batch(4)
     config = settings("lstm", learning_rate=1e-2)

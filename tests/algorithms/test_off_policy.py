@@ -103,6 +103,7 @@ def trained(request):
     return agent, envs, rates
 
 
+@pytest.mark.quick("dqn", "sac")
 def test_evaluation_is_deterministic_and_learns_nothing(trained, tmp_path):
     agent, envs, _ = trained
     before = stored(agent, tmp_path)
@@ -130,6 +131,7 @@ def test_evaluation_leaves_running_transitions_in_the_memory():
     assert int(agent.memory.size) == size
 
 
+@pytest.mark.quick("dqn", "sac")
 def test_metrics_are_finite_and_declared(trained):
     agent, *_ = trained
     result = agent.metrics.result()

@@ -124,6 +124,7 @@ def test_environment_that_workers_do_not_know(execute, registered):
         execute("debug", *QUICK, *name)
 
 
+@pytest.mark.slow
 def test_failing_learner_gives_one_line(ray, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
     monkeypatch.setattr(commands, "use_threads", lambda config: None)
@@ -218,6 +219,7 @@ def assert_end(children):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_driver(tmp_path):
     process = start(tmp_path, "--quiet")
     children = names(process)

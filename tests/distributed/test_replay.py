@@ -56,7 +56,8 @@ def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overr
         assert metrics == pytest.approx(other.metrics, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("in_flight", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("in_flight", [1, 2])
 def test_chunks_bring_what_a_local_run_remembers(execute, run_here, in_flight):
     """Random actions do not depend on weights, so transitions are the same ones."""
     overrides = (

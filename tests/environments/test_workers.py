@@ -128,6 +128,14 @@ def process_batch(made, timeout=60):
     return batch_env.BatchEnv(envs, blocking=False)
 
 
+@pytest.mark.quick(
+    "kill-killed by SIGKILL--process_batch",
+    "hard_exit-exit code 3--workers_batch",
+    "soft_exit-exit code 4-SystemExit: 4-process_batch",
+    "sleep-within 3 s-still running-process_batch",
+    "unpicklable-exit code 1-this one-workers_batch",
+    "two_arguments-exit code 1-TwoArguments: first one-workers_batch",
+)
 @pytest.mark.parametrize("backend", [workers_batch, process_batch])
 @pytest.mark.parametrize(("fault", "status", "text"), FAULTS)
 def test_faults_in_steps_are_reported(backend, fault, status, text):
@@ -177,6 +185,7 @@ def test_faults_in_constructors_are_reported(backend, fault, text):
     assert not children()
 
 
+@pytest.mark.slow
 def test_constructors_that_hang_are_reported():
     made = constructors(sleep, "construct", faulty=0)
     with pytest.raises(processes.EnvProcessError, match="row 0: .*within 5 s"):
@@ -339,6 +348,7 @@ def test_interrupt_ends_everything_quietly(run_script, backend):
     assert errors.count("KeyboardInterrupt") == 1
 
 
+@pytest.mark.quick("idle-workers", "hanging-process")
 @BACKENDS
 @pytest.mark.parametrize(
     "end", ["time.sleep(100)", "batch.step(np.ones(4, int))"], ids=["idle", "hanging"]

@@ -11,9 +11,9 @@ from agents.tools import config_files
 def drawn(monkeypatch, *args, **kwargs):
     """Curves that `plot_runs` draws, by label."""
     found = []
-    original = curves._draw
+    original = curves.draw
     monkeypatch.setattr(
-        curves, "_draw", lambda all_, *rest: found.extend(all_) or original(all_, *rest)
+        curves, "draw", lambda all_, *rest: found.extend(all_) or original(all_, *rest)
     )
     curves.plot_runs(*args, **kwargs)
     return {curve.label: curve for curve in found}
@@ -200,7 +200,7 @@ def test_label_says_what_differs_and_each_task_has_a_chart(tmp_path, monkeypatch
         f"mine, learning_rate {'x' * curves.LONGEST}...": (1, "Left-v0"),
         "other": (1, "Right-v0"),
     }
-    canvas = curves._draw(list(found.values()), "steps", "evaluate", "mean")
+    canvas = curves._figure(list(found.values()), "steps", "evaluate", "mean")
     shown = [axes.get_title(loc="left") for axes in canvas.axes]
     assert shown == ["Left-v0, ppo: 3 configs", "Right-v0, Own: other"]
     assert [len(axes.lines) for axes in canvas.axes] == [3, 1]
@@ -212,7 +212,7 @@ def test_algorithms_of_a_chart_are_in_its_legend(tmp_path, monkeypatch):
         make_config(run, "Left-v0", 0.1, kind=kind)
     found = drawn(monkeypatch, runs, tmp_path / "curve.png")
     assert list(found) == ["mine, type ppo", "mine, type trpo"]
-    canvas = curves._draw(list(found.values()), "steps", "evaluate", "mean")
+    canvas = curves._figure(list(found.values()), "steps", "evaluate", "mean")
     assert canvas.axes[0].get_title(loc="left") == "Left-v0: 2 configs"
 
 
@@ -222,7 +222,7 @@ def test_long_labels_do_not_make_charts_narrow(tmp_path):
     for labels in ("ab", one):
         series_ = [series([0, 1], [0, 1])]
         found = [curves.aggregate(label, series_) for label in labels]
-        canvas = curves._draw(found, "steps", "evaluate", "mean")
+        canvas = curves._figure(found, "steps", "evaluate", "mean")
         canvas.savefig(tmp_path / "curve.png")
         widths.append(canvas.axes[0].get_position().width)
     assert widths[1] == pytest.approx(widths[0], rel=0.05)
@@ -235,10 +235,10 @@ def test_curves_of_one_config_in_several_charts_are_not_told_apart_by_the_task(
     for run, id in zip(runs, ("Left-v0", "Right-v0"), strict=True):
         make_config(run, id, 0.1)
     labels = []
-    original = curves._draw
+    original = curves.draw
     monkeypatch.setattr(
         curves,
-        "_draw",
+        "draw",
         lambda x, *rest: labels.extend(y.label for y in x) or original(x, *rest),
     )
     curves.plot_runs(runs, tmp_path / "curve.png")

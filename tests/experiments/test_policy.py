@@ -130,6 +130,7 @@ def test_policy_is_that_of_the_agent(agent):
         np.testing.assert_allclose(expected[name][0], value, atol=1e-6)
 
 
+@pytest.mark.quick("nested", "dqn", "sac")
 def test_saved_model(agent, tmp_path):
     agent.export(tmp_path / "policy")
     loaded = tf.saved_model.load(str(tmp_path / "policy"))
@@ -179,6 +180,7 @@ def test_onnx(agent, tmp_path):
     compare(agent, onnx(agent, tmp_path / "policy"))
 
 
+@pytest.mark.quick("nested", "dqn", "sac")
 def test_litert(agent, tmp_path):
     compare(agent, litert(agent, tmp_path / "policy"))
 

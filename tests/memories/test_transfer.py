@@ -138,7 +138,7 @@ SELECTORS = {
 }
 
 
-@pytest.mark.quick("uniform-1-None", "prioritized-3-4")
+@pytest.mark.quick("prioritized-3-4")
 @pytest.mark.parametrize(
     ("kind", "n_step", "stack"), [*itertools.product(SELECTORS, (1, 3), (None, 4))]
 )

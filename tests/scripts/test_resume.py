@@ -158,7 +158,7 @@ CURRICULUM = (
 )
 
 
-@pytest.mark.quick("curriculum")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting",
     ["backend=serial", "id=robots:Varied", pytest.param(CURRICULUM, id="curriculum")],

@@ -6,6 +6,7 @@ import re
 
 import equal_runs
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from agents.experiments import runs
@@ -160,6 +161,7 @@ def test_halves_give_the_same_numbers_again_and_while_debugging(
         )
 
 
+@pytest.mark.slow
 def test_debugging_gives_the_same_numbers(trained, run, tmp_path):
     arguments = ["--logdir", tmp_path, "--timestamp", 1, "--debug", "--quiet"]
     assert run("train", "--config", "debug", *arguments) == (0, "", "")
@@ -205,23 +207,37 @@ def test_images_and_endless_episodes_need_no_settings(call, tmp_path):
     assert output.count("an evaluation lasts until 4 have ended") == 1
 
 
-def test_policies_that_see_images_use_kernels_for_convolutions(run, tmp_path):
-    def trained(id, logdir):
+@pytest.fixture
+def trained_on(run, tmp_path):
+    """Train on an environment; returns the run, whose metrics tell of kernels."""
+
+    def function(id, name):
         code, _, errors = run(
-            *("train", "--config", "debug", "--logdir", logdir, "--timestamp", 0),
+            *("train", "--config", "debug", "--logdir", tmp_path / name),
             *("--set", f"environment.id={id}", "--set", "environment.max_length=5"),
             *("--set", "train={steps: 128, eval_every: 128, eval_episodes: 0}"),
             *("--set", "train.callbacks=[environments_for_tests:kernels]"),
+            *("--timestamp", 0),
         )
         assert code == 0, errors
-        return logdir / "0-debug"
+        return tmp_path / name / "0-debug"
 
-    pictures = "environments_for_tests:Pictures"
-    one, other = (trained(pictures, tmp_path / name) for name in "ab")
-    numbers = trained("CartPole-v1", tmp_path / "c")
-    assert read(one / "metrics.jsonl")[0]["onednn"] == 1.0
+    return function
+
+
+PICTURES = "environments_for_tests:Pictures"
+
+
+def test_policies_that_see_images_use_kernels_for_convolutions(trained_on):
+    run = trained_on(PICTURES, "a")
+    assert read(run / "metrics.jsonl")[0]["onednn"] == 1.0
+
+
+@pytest.mark.slow
+def test_kernels_for_convolutions_change_nothing_else(trained_on):
+    equal_runs.assert_same(*(trained_on(PICTURES, name) for name in "ab"))
+    numbers = trained_on("CartPole-v1", "c")
     assert read(numbers / "metrics.jsonl")[0]["onednn"] == 0.0
-    equal_runs.assert_same(one, other)
 
 
 WRONG = "algorithm.network={layers: [{type: conv2d, filters: 8, kernel_size: 3}]}"

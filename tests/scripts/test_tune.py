@@ -95,6 +95,7 @@ def test_terminals_show_the_start_and_the_trials(call, arguments, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_study_of_real_runs_is_interrupted_and_goes_on(
     start, arguments, tmp_path, gate
 ):

@@ -127,6 +127,7 @@ def test_atari_is_filmed_as_the_policy_sees_it(pong, call, tmp_path):
         assert (frames[0] != frames[-1]).any()
 
 
+@pytest.mark.slow
 def test_atari_with_all_options(pong, call, tmp_path):
     outdir = tmp_path / "out"
     arguments = "--logdir", pong, "--outdir", outdir, "--num_episodes", 2
@@ -223,6 +224,7 @@ def test_functional_environment_that_draws_nothing(call, fresh, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.quick("settings0-visible0")
 @pytest.mark.parametrize(
     ("settings", "visible"),
     [

@@ -45,6 +45,7 @@ def test_end_of_the_other_side_is_seen(ends):
         ours.receive()
 
 
+@pytest.mark.quick("0.2")
 @pytest.mark.parametrize("seconds", [0.2, 1.3])
 def test_waiting_has_a_limit(ends, seconds):
     ours, _ = ends

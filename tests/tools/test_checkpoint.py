@@ -628,6 +628,7 @@ print(json.dumps(peaks))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_no_second_copy_is_held(tmp_path):
     """In a process of its own, which has no free memory that copies could reuse."""

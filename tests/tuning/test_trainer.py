@@ -16,6 +16,7 @@ CONFIG = named.load("debug")
 DIMENSIONS = {"algorithm.epochs": space.Range(1, 8, int=True)}
 
 
+@pytest.mark.slow
 def test_full_disk_is_no_result_of_a_trial(tmp_path, full_disk):
     study_.prepare(tmp_path, CONFIG, space.Space(DIMENSIONS))
     chosen = {"algorithm.jit": False, "environment.backend": "serial"}
