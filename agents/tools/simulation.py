@@ -120,12 +120,13 @@ def _traced(
 ) -> Callable:
     """Return the graph function of this pair, kept as long as both exist.
 
-    One function for all pairs would keep their variables until the process ends.
+    One function for all pairs would keep their variables until the process ends, and of
+    what has the same code, TensorFlow warns that it is traced too often.
     """
     kept = vars(batch_env).setdefault("graphs", weakref.WeakKeyDictionary())
     graphs = kept.setdefault(algorithm, {})
     if body not in graphs:
-        graphs[body] = tf.function(body, autograph=False, **options)
+        graphs[body] = tf.function(functools.partial(body), autograph=False, **options)
     return graphs[body]
 
 

@@ -233,6 +233,18 @@ def test_one_trace_for_training_and_one_for_evaluation():
     assert graph_of(envs, agent).experimental_get_tracing_count() == 2
 
 
+def test_many_pairs_in_one_process_are_not_taken_for_one_that_is_traced_again(caplog):
+    """As when a program evaluates one run after the other."""
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        for _ in range(8):
+            tools.simulate(*mock_pair(), 1, training=False)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert not caplog.messages
+
+
 def test_number_of_steps_may_be_any_integer():
     envs, agent = mock_pair()
     for steps in (2, np.int64(2), tf.constant(2, tf.int64)):
