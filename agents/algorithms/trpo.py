@@ -10,17 +10,21 @@ from typing import Any
 import tensorflow as tf
 
 from agents.algorithms import policy_gradient
+from agents.tools import schedules
 
 
-def _trust_region() -> dict:
+def trust_region(
+    max_kl: schedules.Scalar | dict = 0.01, cg_max_iterations: int = 10
+) -> dict:
+    """Declare the natural gradient within a trust region, with a line search."""
     return {
         "type": "line_search",
         "max_iterations": 10,
         "accept_ratio": 0.1,
         "optimizer": {
             "type": "natural_gradient",
-            "max_kl": 0.01,
-            "cg_max_iterations": 10,
+            "max_kl": max_kl,
+            "cg_max_iterations": cg_max_iterations,
             "cg_damping": 0.1,
             "subsampling_fraction": 0.2,
         },
@@ -42,7 +46,7 @@ class Config(policy_gradient.Config):
 
     type: str = "trpo"
     memory: str = "unrolls"
-    optimizer: dict = dataclasses.field(default_factory=_trust_region)
+    optimizer: dict = dataclasses.field(default_factory=trust_region)
     value_optimizer: dict | None = dataclasses.field(default_factory=_regression)
 
 

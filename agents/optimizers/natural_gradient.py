@@ -8,7 +8,7 @@ import tensorflow as tf
 from agents.optimizers import conjugate_gradient, replicas
 from agents.optimizers import items as items_
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import bounds
+from agents.tools import bounds, schedules
 
 
 class NaturalGradient(optimizer_.Optimizer):
@@ -25,7 +25,7 @@ class NaturalGradient(optimizer_.Optimizer):
 
     def __init__(
         self,
-        max_kl: float = 0.01,
+        max_kl: schedules.Scalar = 0.01,
         cg_max_iterations: int = 10,
         cg_damping: float = 0.1,
         cg_tolerance: float = 1e-5,
@@ -34,7 +34,7 @@ class NaturalGradient(optimizer_.Optimizer):
         """Configure the trust region.
 
         Args:
-          max_kl: Divergence of a step, in nats.
+          max_kl: Divergence of a step, in nats; number or schedule.
           cg_max_iterations: Largest number of Fisher-vector products.
           cg_damping: Multiple of the identity that is added to F.
           cg_tolerance: Relative residual to stop at.
@@ -48,7 +48,8 @@ class NaturalGradient(optimizer_.Optimizer):
         bounds.require_options(
             bounds.NOT_NEGATIVE, cg_damping=cg_damping, cg_tolerance=cg_tolerance
         )
-        self.max_kl = max_kl
+        self._length = schedules.Held(max_kl)
+        self.max_kl = self._length.value
         self._solver = conjugate_gradient.ConjugateGradient(
             cg_max_iterations, cg_tolerance
         )
@@ -56,6 +57,9 @@ class NaturalGradient(optimizer_.Optimizer):
         self._fraction = subsampling_fraction
         if subsampling_fraction < 1:
             self.needs = self.needs | {"items", "seed"}
+
+    def schedule(self, time: Any) -> None:
+        self._length.update(time)
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items = functions.get("items")

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from agents import optimizers
 from agents.optimizers import natural_gradient
+from agents.tools import schedules
 
 SEED = tf.constant([1, 2])
 A = np.array([[2.0, 1.0], [1.0, 3.0]], np.float32)
@@ -142,6 +143,27 @@ def test_step_on_a_quadratic_by_hand(compiled, max_kl, damping, change):
     np.testing.assert_allclose(metrics["gradient_norm"], 5**0.5, 1e-6)
     np.testing.assert_allclose(metrics["loss"], 0.0, atol=1e-6)  # That before.
     assert float(metrics["cg_residual"]) < 1e-5
+
+
+def test_divergence_follows_a_schedule(compiled):
+    """And so does that which a line search around it accepts."""
+    variables, point, loss_fn, kl = quadratic()
+    falling = schedules.Schedule("linear", 1.5, 0.06, 100)
+    optimizer = optimizers.NaturalGradient(falling, cg_damping=0.0)
+    search = optimizers.LineSearch(optimizer)
+    search.build(variables)
+
+    @compiled
+    def step(time):
+        search.schedule(time)
+        return optimizer.step(loss_fn, variables, kl=kl)
+
+    for time, divergence in ((0, 1.5), (50, 0.78), (200, 0.06)):
+        for variable, value in zip(variables, (START[:1], START[1]), strict=True):
+            variable.assign(value)
+        step(tf.constant(time, tf.int64))
+        np.testing.assert_allclose(kl(None), divergence, 1e-5)
+        np.testing.assert_allclose(search.max_kl, divergence, 1e-6)
 
 
 def test_few_iterations_keep_the_divergence():
