@@ -16,6 +16,8 @@ def pytest_configure(config):
     """Keep what processes of tests compile apart from the user's programs."""
     cache = getattr(config, "cache", None)  # Pytest has an option against it.
     os.environ["AGENTS_COMPILED"] = str(cache.mkdir("compiled")) if cache else "off"
+    if "PYTEST_XDIST_WORKER" in os.environ:  # Others use the other processors.
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -260,6 +260,7 @@ def test_abandoned_episodes_are_cut_off(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_abandoned_episodes_are_imitated_and_learned_from_like_ended_ones(tmp_path):
     """By a recurrent policy and stages with a memory, whose states begin anew."""
     names = [tmp_path / "ended.npz", tmp_path / "abandoned.npz"]

@@ -51,6 +51,7 @@ def test_whoever_sets_the_level_gets_it():
     assert ours == theirs + 1
 
 
+@pytest.mark.slow
 def test_processes_of_programs_say_nothing_either():
     program = f"import agents, subprocess, sys; subprocess.run([sys.executable, '-c', {LIST!r}])"
     assert errors_of(program) == (0, "")

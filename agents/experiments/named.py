@@ -579,19 +579,16 @@ def atari_pong_apex() -> Config:
 
     The network is the smaller one of Mnih et al. (2013).
     """
-    steps = 1_500_000
     config = _atari_replay(
         "ALE/Pong-v5",
         "apex",
-        normalize_observations=True,
         batch_size=32,
         target_period=1_000,
         epsilon=0.4,
-        learning_rate=_to_zero(2.5e-4, steps),
-        optimizer={"type": "adam", "clip_norm": 40.0},
-        network="convolutional",
+        optimizer={"type": "adam", "learning_rate": 1e-4, "clip_norm": 40.0},
+        network={"convolutions": [[16, 8, 4], [32, 4, 2]], "layers": [256]},
     )
-    return _with(_with(config, "environment", num_agents=16), "train", steps=steps)
+    return _with(config, "environment", num_agents=16)
 
 
 def atari_pong_rainbow() -> Config:

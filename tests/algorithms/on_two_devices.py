@@ -274,6 +274,7 @@ def test_compiled_environments_have_one_device():
         runs.require_devices(config)
 
 
+@pytest.mark.slow
 def test_runs_go_on_with_other_devices(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
     monkeypatch.setattr(commands, "use_threads", lambda config: None)

@@ -259,6 +259,7 @@ with cluster.connected(None, 1, 1):
 """
 
 
+@pytest.mark.slow
 def test_the_reason_is_told_when_ray_ends_the_process():
     process = subprocess.run([sys.executable, "-c", PUTS], capture_output=True)
     assert (process.returncode, process.stdout) == (1, b"")

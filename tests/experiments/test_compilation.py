@@ -63,6 +63,7 @@ def test_nothing_is_kept_if_off_or_the_user_has_a_directory(folder, tmp_path):
     assert len(programs(tmp_path / "own")) == 1
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_made_keeps_nothing(tmp_path):
     (tmp_path / "file").touch()
     assert run(["-c", SCRIPT], tmp_path / "file")

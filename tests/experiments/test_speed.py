@@ -56,7 +56,7 @@ def test_environments_that_do_nothing_are_cut_off_at_different_times():
     assert (ended["length"].numpy()[7:][done[7:]] == 6).all()
 
 
-@pytest.mark.quick("dqn")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [{"type": "vpg", "update_every": 2}, {"type": "dqn", "start_size": 200}],

@@ -199,6 +199,7 @@ def short(call):
     return train_short
 
 
+@pytest.mark.slow
 def test_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
     short, tmp_path, full_disk
 ):
