@@ -83,7 +83,8 @@ def train(config: str, seed: str, logdir: pathlib.Path, steps: int) -> pathlib.P
     arguments += ["--logdir", str(logdir), "--timestamp", f"seed{seed}"]
     if steps:
         arguments += ["--set", f"train.steps={steps}"]
-    command("train", *arguments)
+    command = [sys.executable, "-m", "agents.scripts.train", *arguments]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return run
 
 
@@ -91,17 +92,6 @@ def evaluations(run: pathlib.Path) -> list[dict]:
     """Results of the phases of evaluation."""
     rows = map(json.loads, (run / "metrics.jsonl").open())
     return [row for row in rows if row["phase"] == "evaluate"]
-
-
-def command(name: str, *arguments: str) -> None:
-    """Run a command of the package."""
-    module = f"agents.scripts.{name}"
-    subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
 
 
 def made_before(config: str) -> dict:

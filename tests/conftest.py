@@ -13,7 +13,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
-    """Keep what processes of tests compile apart from the user's programs."""
+    """Keep compiled programs of tests apart from the user's; share out processors."""
     cache = getattr(config, "cache", None)  # Pytest has an option against it.
     os.environ["AGENTS_COMPILED"] = str(cache.mkdir("compiled")) if cache else "off"
     if "PYTEST_XDIST_WORKER" in os.environ:  # Others use the other processors.

@@ -48,8 +48,8 @@ class NaturalGradient(optimizer_.Optimizer):
         bounds.require_options(
             bounds.NOT_NEGATIVE, cg_damping=cg_damping, cg_tolerance=cg_tolerance
         )
-        self._length = schedules.Held(max_kl)
-        self.max_kl = self._length.value
+        self._max_kl = schedules.Held(max_kl)
+        self.max_kl = self._max_kl.value
         self._solver = conjugate_gradient.ConjugateGradient(
             cg_max_iterations, cg_tolerance
         )
@@ -59,7 +59,7 @@ class NaturalGradient(optimizer_.Optimizer):
             self.needs = self.needs | {"items", "seed"}
 
     def schedule(self, time: Any) -> None:
-        self._length.update(time)
+        self._max_kl.update(time)
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
         items = functions.get("items")

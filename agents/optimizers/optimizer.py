@@ -22,12 +22,12 @@ class Optimizer(tf.Module):
     Attributes:
       metric_names: Names of the scalars that `step` returns besides those of the loss.
       needs: Names of the functions and data that `step` requires.
-      max_kl: Target divergence of a step in nats, if any.
+      max_kl: Target divergence of a step in nats, if any; a variable for schedules.
     """
 
     metric_names: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset()
-    max_kl: float | None = None
+    max_kl: float | tf.Variable | None = None
 
     def build(self, variables: Any) -> None:
         """Create state for steps on these variables."""

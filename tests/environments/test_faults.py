@@ -40,7 +40,16 @@ QUICK = [
 ]
 
 
-@pytest.mark.parametrize(("place", "backend"), QUICK)
+SLOW = [
+    ("step/own process, then SIGKILL", "async"),
+    ("close/all hang", "serial"),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "backend"),
+    QUICK + [pytest.param(*cell, marks=pytest.mark.slow) for cell in SLOW],
+)
 def test_faults_end_in_time_with_one_line_and_leave_nothing(place, backend):
     found = [
         function
