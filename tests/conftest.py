@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import signal
+import sys
 
 import pytest
 
@@ -41,12 +42,17 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Collect garbage less often.
+    """Collect garbage less often, and run graphs of quick tests as they were traced.
 
     Graphs are made of many objects that live long, as do the modules imported by now.
+    Most are executed a few times, and to optimize them takes a sixth of the time of
+    tests. Slow tests, and scripts in processes of their own, run them as users do.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    if "PYTEST_XDIST_WORKER" in os.environ and "tensorflow" in sys.modules:
+        optimizer = sys.modules["tensorflow"].config.optimizer
+        optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 @pytest.fixture
