@@ -586,22 +586,18 @@ def atari_pong_dqn() -> Config:
 def atari_pong_apex() -> Config:
     """Play Pong from pixels by agents that explore to different degrees.
 
-    The network is the smaller one of Mnih et al. (2013). Agents explore less than in the
-    paper, which has hundreds of them: sixteen take 1% random actions.
+    The network is the smaller one of Mnih et al. (2013).
     """
-    steps = 1_500_000
     config = _atari_replay(
         "ALE/Pong-v5",
         "apex",
         batch_size=32,
         target_period=1_000,
-        epsilon=0.1,
-        learning_rate=_to_zero(2e-4, steps),
-        optimizer={"type": "adam", "clip_norm": 40.0},
+        epsilon=0.4,
+        optimizer={"type": "adam", "learning_rate": 1e-4, "clip_norm": 40.0},
         network={"convolutions": [[16, 8, 4], [32, 4, 2]], "layers": [256]},
     )
-    config = _with(config, "environment", num_agents=16)
-    return _with(config, "train", steps=steps)
+    return _with(config, "environment", num_agents=16)
 
 
 def atari_pong_rainbow() -> Config:
