@@ -152,48 +152,48 @@ def _clip(
     )
 
 
-def _robot(id: str, **algorithm: Any) -> Config:
-    """Clipped objective on a robot, for a million steps in few phases.
+def cheetah_clip() -> Config:
+    """Run with a two-legged robot, in a million steps."""
+    return _with_network(_clip("HalfCheetah-v5", gae_lambda=0.9), initial_std=0.37)
 
-    A phase begins with a reset, which brings all episodes to the same step, so that the
-    next batches only show one part of them.
+
+def _upright(id: str, **algorithm: Any) -> Config:
+    """Clipped objective on a robot that can fall, for a million steps in few phases.
+
+    Its episodes end at different steps. A phase begins with a reset, which brings all of
+    them to the same step, so that the next batches only show one part of them.
     """
     return _with(_clip(id, **algorithm), "train", eval_every=200_000)
 
 
-def cheetah_clip() -> Config:
-    """Run with a two-legged robot, in a million steps."""
-    return _with_network(_robot("HalfCheetah-v5", gae_lambda=0.9), initial_std=0.37)
-
-
 def walker_clip() -> Config:
     """Walk with a two-legged robot, in a million steps."""
-    return _with_network(_robot("Walker2d-v5", gae_lambda=0.9), layers=(128, 128))
+    return _with_network(_upright("Walker2d-v5", gae_lambda=0.9), layers=(128, 128))
 
 
 def hopper_clip() -> Config:
     """Hop with a one-legged robot, in a million steps."""
-    return _robot("Hopper-v5")
+    return _upright("Hopper-v5")
 
 
 def ant_clip() -> Config:
     """Walk with a four-legged robot, in a million steps."""
-    return _robot("Ant-v5")
+    return _upright("Ant-v5")
 
 
 def humanoid_clip() -> Config:
     """Walk with a humanoid robot, in a million steps."""
-    return _robot("Humanoid-v5")
+    return _upright("Humanoid-v5")
 
 
 def swimmer_clip() -> Config:
     """Swim with a three-link robot, in a million steps."""
-    return _robot("Swimmer-v5", discount=0.9999)
+    return _clip("Swimmer-v5", discount=0.9999)
 
 
 def reacher_clip() -> Config:
     """Reach a target with a two-link arm, in a million steps."""
-    return _robot("Reacher-v5")
+    return _clip("Reacher-v5")
 
 
 def pendulum_clip() -> Config:
