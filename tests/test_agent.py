@@ -95,7 +95,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.quick("unrolls-1", "dqn-1", "sac-3")
+@pytest.mark.quick("unrolls-1", "dqn-1")
 @pytest.mark.parametrize(("kind", "num_agents"), NUMBERS)
 def test_same_as_simulate(kind, num_agents):
     config = load(kind, num_agents)

@@ -73,7 +73,7 @@ def weights(agent):
     return [x.copy() for x in agent.get_weights()]
 
 
-@pytest.mark.quick("episodes-space1", "rewards-space0")
+@pytest.mark.quick("episodes-space1")
 @pytest.mark.parametrize("space", [gs.Discrete(3, start=1), gs.Box(-2, 1, (2,))])
 @pytest.mark.parametrize(
     "config",

@@ -38,12 +38,16 @@ def blocks(*languages):
     return [(name, text) for name, language, text in BLOCKS if language in languages]
 
 
+SLOW = ("RayExecutor", '"natural_gradient"')
+"""Words of code that takes long."""
+
+
 def params(pairs):
-    """Parameters of tests, named by their pages; starting Ray takes long."""
+    """Parameters of tests, named by their pages; some take long."""
     counts = dict.fromkeys(PAGES, 0)
     found = []
     for name, value in pairs:
-        marks = [pytest.mark.slow] if "RayExecutor" in value else []
+        marks = [pytest.mark.slow] if any(x in value for x in SLOW) else []
         found.append(
             pytest.param(name, value, id=f"{name}-{counts[name]}", marks=marks)
         )

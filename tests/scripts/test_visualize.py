@@ -224,7 +224,7 @@ def test_functional_environment_that_draws_nothing(call, fresh, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.quick("settings0-visible0")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "visible"),
     [
