@@ -45,8 +45,8 @@ def pytest_collection_finish():
     """Collect garbage less often, and run graphs of quick tests as they were traced.
 
     Graphs are made of many objects that live long, as do the modules imported by now.
-    Most are executed a few times, and to optimize them takes a sixth of the time of
-    tests. Slow tests, and scripts in processes of their own, run them as users do.
+    Most are executed a few times, and TensorFlow takes longer to optimize them than that
+    saves. Slow tests, and scripts in processes of their own, run them as users do.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)

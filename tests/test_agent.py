@@ -87,16 +87,8 @@ def drive(agent, envs, steps, seeds):
         ]
 
 
-QUICK_PAIRS = (("whole episodes", 3), ("recurrent", 3), ("unrolls", 1))
-QUICK_PAIRS += ("dqn", 1), ("queue", 3), ("sac", 3)  # The others are slow tests.
-NUMBERS = [
-    pytest.param(*pair, marks=[] if pair in QUICK_PAIRS else pytest.mark.slow)
-    for pair in itertools.product(KINDS, (1, 3))
-]
-
-
 @pytest.mark.quick("unrolls-1", "dqn-1")
-@pytest.mark.parametrize(("kind", "num_agents"), NUMBERS)
+@pytest.mark.parametrize(("kind", "num_agents"), [*itertools.product(KINDS, (1, 3))])
 def test_same_as_simulate(kind, num_agents):
     config = load(kind, num_agents)
     steps, seeds = 96, np.arange(7, 7 + num_agents)
