@@ -750,8 +750,8 @@ def _atari_replay(id: str, kind: str = "dqn", **algorithm: Any) -> Config:
 
 
 def debug() -> Config:
-    """Execute every line in seconds, without learning."""
-    config = _clip("CartPole-v1", 512, unroll_length=32, epochs=2, network="small")
+    """Execute every line in seconds, without learning or compilation."""
+    config = _clip("CartPole-v1", 512, unroll_length=32, epochs=2, jit=False)
     return dataclasses.replace(
         config,
         environment=Environment(id="CartPole-v1", num_agents=4, max_length=40),

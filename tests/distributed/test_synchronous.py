@@ -2,7 +2,7 @@
 
 import pytest
 
-UNROLLS = ("train.eval_every=256", "algorithm.jit=false", "environment.backend=serial")
+UNROLLS = ("train.eval_every=256", "environment.backend=serial")
 EPISODES = (
     *UNROLLS,
     "algorithm.memory=episodes",

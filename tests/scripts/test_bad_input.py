@@ -415,7 +415,6 @@ def test_number_that_is_not_finite(call, tmp_path, what):
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path, "--quiet"),
-        *("--set", "algorithm.jit=false"),
         *("--set", f"environment.id={HERE}:failing"),
         *("--set", f"environment.kwargs={{seed: {seed}, what: {what}}}"),
     )
@@ -431,7 +430,6 @@ def test_environment_that_raises(call, tmp_path):
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path, "--quiet"),
-        *("--set", "algorithm.jit=false"),
         *("--set", f"environment.id={HERE}:failing"),
         *("--set", f"environment.kwargs={{seed: {seed}, what: exception}}"),
     )
@@ -518,7 +516,7 @@ def test_environment_that_raises_in_the_process_of_the_trainer(
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path, "--quiet"),
-        *("--set", "algorithm.jit=false", "--set", "environment.backend=serial"),
+        *("--set", "environment.backend=serial"),
         *("--set", f"environment.id={HERE}:failing"),
         *("--set", f"environment.kwargs={{seed: {seed}, what: {what}}}"),
     )
@@ -536,7 +534,7 @@ def test_observation_outside_of_its_space_is_noted_once(call, tmp_path):
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path),
-        *("--set", "algorithm.jit=false", "--set", "environment.action_lag=true"),
+        *("--set", "environment.action_lag=true"),
         *("--set", f"environment.id={HERE}:failing"),
         *("--set", f"environment.kwargs={{seed: {seed}, what: outside}}"),
     )
@@ -549,7 +547,6 @@ def test_loss_that_is_not_finite(call, tmp_path):
     code, output, errors = call(
         train,
         *("--config", "debug", "--logdir", tmp_path, "--quiet"),
-        *("--set", "algorithm.jit=false"),
         *("--set", "algorithm.learning_rate=1e30"),
     )
     assert (code, output) == (1, "")
@@ -564,7 +561,6 @@ def test_worker_that_is_killed(start, tmp_path):
         "train",
         *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
         *("--set", "train.steps=100000000", "--set", "train.eval_every=256"),
-        *("--set", "algorithm.jit=false"),
     )
     metrics = tmp_path / "1-debug" / "metrics.jsonl"
     script.wait_for(lambda: metrics.exists() and metrics.stat().st_size)

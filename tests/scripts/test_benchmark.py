@@ -48,7 +48,6 @@ def test_line_of_json(call, mode, backend, agents):
         *(benchmark, mode, "--config", "debug", "--backend", backend),
         *("--num_agents", agents, "--steps", 1000),
         *(("--set", mode_of_vector) if backend == "vector" else ()),
-        *("--set", "algorithm.jit=false"),
     )
     assert code == 0, errors
     result = json.loads(output.splitlines()[-1])

@@ -21,7 +21,7 @@ RUNS = {
     "cartpole": [
         *("--config", "debug", "--set", "train.steps=2048"),
         *("--set", "algorithm.memory=episodes", "--set", "algorithm.update_every=50"),
-        *("--set", "algorithm.jit=false", "--set", "algorithm.unroll_length=128"),
+        *("--set", "algorithm.unroll_length=128"),
     ],
     "pendulum": [
         *("--config", "pendulum", "--set", "environment.num_agents=10"),
@@ -166,7 +166,6 @@ CURRICULUM = (
 def test_longer_run_is_the_one_that_had_as_many_steps(call, tmp_path, setting):
     arguments = ["--config", "debug", "--timestamp", 1, "--quiet"]
     arguments += ["--set", f"environment.{setting}"]
-    arguments += ["--set", "algorithm.jit=false"]
     longer = [*arguments, "--set", "train.steps=1024"]
     run, whole = (tmp_path / name / "1-debug" for name in ("parts", "whole"))
     assert call(train_, *arguments, "--logdir", run.parent)[0] == 0
@@ -193,7 +192,7 @@ def short(call):
     def train_short(logdir, steps, *more):
         arguments = ["--config", "debug", "--logdir", logdir, "--timestamp", 1]
         arguments += ["--set", "environment.backend=serial"]
-        arguments += ["--set", "algorithm.jit=false", "--set", f"train.steps={steps}"]
+        arguments += ["--set", f"train.steps={steps}"]
         return call(train_, *arguments, *more)
 
     return train_short
@@ -306,7 +305,6 @@ def test_second_interrupt_stops_at_once(start, tmp_path):
         "train",
         *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1),
         *("--set", "train.steps=1000000000", "--set", "train.eval_every=500000000"),
-        *("--set", "algorithm.jit=false"),
     )
     script.wait_for(lambda: list(run.glob("timing.jsonl")))
     script.wait_for(lambda: len(script.workers()) > 0)

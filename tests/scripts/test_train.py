@@ -124,7 +124,6 @@ def test_config_file_of_a_run_repeats_it_quietly(trained, run, tmp_path):
 
 def test_another_seed_gives_another_run(trained, call, tmp_path):
     arguments = ["--config", "debug", "--logdir", tmp_path, "--timestamp", 1]
-    arguments += ["--set", "algorithm.jit=false"]  # Starts faster.
     assert call(train, *arguments, "--seed", 1, "--quiet") == (0, "", "")
     original, other = trained[0], tmp_path / "1-debug"
     for ours, theirs in zip(
@@ -139,7 +138,7 @@ def test_halves_give_the_same_numbers_again_and_while_debugging(
     call, tmp_path, monkeypatch
 ):
     arguments = ["--config", "debug", "--quiet", "--set", "environment.action_lag=true"]
-    arguments += ["--set", "algorithm.jit=false", "--set", "train.steps=256"]
+    arguments += ["--set", "train.steps=256"]
     for name in ("first", "second"):
         where = ["--logdir", tmp_path / name, "--timestamp", 1]
         assert call(train, *arguments, *where) == (0, "", "")
@@ -181,7 +180,6 @@ def test_without_evaluation(call, tmp_path):
         train,
         *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
         *("--set", "train.eval_episodes=0", "--set", "environment.backend=serial"),
-        *("--set", "algorithm.jit=false"),
     )
     assert (code, errors) == (0, "")
     rows = read(tmp_path / "1-debug" / "metrics.jsonl")
@@ -198,7 +196,7 @@ def test_images_and_endless_episodes_need_no_settings(call, tmp_path):
         *("--config", "debug", "--logdir", tmp_path),
         *("--set", "environment.id=environments_for_tests:Pictures"),
         *("--set", "environment.max_length=null"),
-        *("--set", "environment.backend=serial", "--set", "algorithm.jit=false"),
+        *("--set", "environment.backend=serial"),
         *("--set", "train.steps=128", "--set", "train.eval_every=128"),
         *("--set", "environment.num_agents=2", "--set", "algorithm.unroll_length=16"),
     )

@@ -102,13 +102,7 @@ def test_study_of_real_runs_is_interrupted_and_goes_on(
     directory = tmp_path / "logdir" / "study"
     first = directory / "trial-0000-debug"
     arguments = (*arguments, "--trials", 1, *gate.settings("CartPole-v1"))
-    arguments = (
-        *arguments,
-        "--set",
-        "train.steps=1536",
-        "--set",
-        "algorithm.jit=false",
-    )
+    arguments = (*arguments, "--set", "train.steps=1536")
 
     def scores():
         if not (first / "metrics.jsonl").exists():

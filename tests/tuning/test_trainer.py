@@ -19,7 +19,7 @@ DIMENSIONS = {"algorithm.epochs": space.Range(1, 8, int=True)}
 @pytest.mark.slow
 def test_full_disk_is_no_result_of_a_trial(tmp_path, full_disk):
     study_.prepare(tmp_path, CONFIG, space.Space(DIMENSIONS))
-    chosen = {"algorithm.jit": False, "environment.backend": "serial"}
+    chosen = {"environment.backend": "serial"}
     with (
         full_disk(100_000),
         pytest.raises(files.WriteError) as error,
