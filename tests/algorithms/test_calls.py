@@ -63,7 +63,6 @@ QUICK = (
     ("workers", "sac"),
     ("envpool halves", "ppo unrolls"),
     ("mujoco", "dqn"),
-    ("compiled", "a2c"),
 )
 MATRIX = [
     pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)

@@ -11,6 +11,8 @@ from agents.experiments import policy as policy_
 from agents.experiments import runs
 from agents.tools import files
 
+pytestmark = pytest.mark.xdist_group("exported")  # They share trained agents.
+
 NESTED = gs.Dict(
     {"image": gs.Box(0, 255, (8, 8, 3), np.uint8), "x": gs.Box(-1, 1, (3,))}
 )
