@@ -161,12 +161,15 @@ def ladder(num_agents: int, base: float = 0.4, alpha: float = 7.0) -> np.ndarray
 class ParameterNoise(Exploration):
     """Actions by a network with noise on its parameters, separate for each row.
 
-    A row draws normal noise when its episode begins and keeps it until the next one.
-    Its standard deviation, common to all rows, adapts at every step: it falls by the
-    factor if the root mean square distance to actions without noise exceeds `std`, and
-    otherwise rises.
+    A row draws standard normal noise when its episode begins and keeps it until the
+    next one. What multiplies it, common to all rows, adapts at every step: it falls by
+    the factor if the root mean square distance to actions without noise exceeds `std`,
+    and otherwise rises.
 
     Plappert et al. (2018), "Parameter Space Noise for Exploration", section 3.
+
+    Attributes:
+      deviation: Standard deviation of the noise on parameters.
     """
 
     def __init__(
@@ -209,14 +212,14 @@ class ParameterNoise(Exploration):
         def draw(rows):
             for variable in self._noise:
                 shape = tf.concat([[tf.size(rows)], variable.shape[1:]], 0)
-                noise = self.deviation * generator.normal(shape)
-                variable.scatter_update(tf.IndexedSlices(noise, rows))
+                noise = tf.IndexedSlices(generator.normal(shape), rows)
+                variable.scatter_update(noise)
             self._new.scatter_update(
                 tf.IndexedSlices(tf.zeros_like(rows, tf.bool), rows)
             )
 
         conditional.for_rows(draw, rows, tf.gather(self._new, rows))
-        noise = [tf.gather(variable, rows) for variable in self._noise]
+        noise = [self.deviation * tf.gather(x, rows) for x in self._noise]
         noisy = tf.vectorized_map(self._act, (observation, noise))
         distance = tf.sqrt(tf.reduce_mean((noisy - action) ** 2))
         far = distance > tf.reduce_mean(self._std(rows, steps))

@@ -197,12 +197,12 @@ def pieces() -> dict[str, float]:
     inserted = sum(x.env_steps for x in chunks[20:]) / (time.perf_counter() - begin)
     agent = settings.without_memory(ENVS).create_learner(description)
     update = tf.function(agent.train_on, autograph=False)
-    batch = shard.draw(0)
+    batch = shard.draw(0, 0)
     shard.update(batch["index"], update(batch).numpy())
     seconds = {"draw": [], "learn": [], "prioritize": []}
     for _ in range(8):
         times = [time.perf_counter()]
-        batch = shard.draw(0)
+        batch = shard.draw(0, 0)
         times.append(time.perf_counter())
         errors = update(batch).numpy()
         times.append(time.perf_counter())

@@ -384,7 +384,7 @@ def perturbed(rows, std, **options):
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_rows_keep_their_parameters_for_an_episode(jit):
-    model, noise, act = perturbed(4, 0.5)
+    model, noise, act = perturbed(4, 0.5, factor=1.000001)
     before = [np.array(x) for x in model.get_weights()]
     seen = tf.tile(tf.random.Generator.from_seed(1).normal([1, 16]), [4, 1])
     if not jit:
@@ -414,13 +414,25 @@ def test_rows_keep_their_parameters_for_an_episode(jit):
         np.testing.assert_array_equal(old, weight)
 
 
-def test_noise_on_parameters_is_of_the_deviation_and_follows_the_network():
+def test_noise_on_parameters_is_of_the_deviation():
+    bias = keras.Variable(tf.fill([50], 7.0))
+    noise = exploration.ParameterNoise(lambda seen: seen + bias, [bias], 300, 0.5)
+    seen = tf.zeros([300, 50])
+
+    def drawn():
+        return np.array(noise(everyone(300), seen + bias, STEPS, generator(), seen)) - 7
+
+    first = drawn()
+    assert first.std() == pytest.approx(0.1, rel=0.05)
+    assert abs(first.mean()) < 0.005
+    noise.deviation.assign(0.3)
+    np.testing.assert_allclose(drawn(), 3 * first, atol=1e-5)
+
+
+def test_noise_on_parameters_follows_the_network():
     model, noise, act = perturbed(3, 0.5)
     seen = tf.zeros([3, 16])
     act(everyone(3), seen)
-    drawn = np.concatenate([np.ravel(x) for x in noise._noise])
-    assert drawn.std() == pytest.approx(0.1, rel=0.05)
-    assert abs(drawn.mean()) < 0.005
     model.layers[-1].bias.assign_add(tf.fill([32], 100.0))
     _, noisy = act(everyone(3), seen)
     np.testing.assert_allclose(noisy, 1.0)
@@ -439,6 +451,19 @@ def test_deviation_of_parameters_adapts_towards_that_of_actions():
     assert distances[0] > 0.6
     assert np.mean(distances[-50:]) == pytest.approx(0.2, rel=0.2)
     assert act.experimental_get_tracing_count() == 1
+
+
+def test_deviation_of_actions_is_reached_within_an_episode_and_kept():
+    _, noise, act = perturbed(8, 0.2)
+    act = tf.function(act, autograph=False)
+    random = tf.random.Generator.from_seed(1)
+    for _ in range(2):
+        noise.begin(everyone(8))
+        distances = []
+        for _ in range(400):
+            plain, noisy = act(everyone(8), random.normal([8, 16]))
+            distances.append(float(tf.sqrt(tf.reduce_mean((plain - noisy) ** 2))))
+        assert np.mean(distances[-50:]) == pytest.approx(0.2, rel=0.1)
 
 
 def test_deviation_of_parameters_is_in_checkpoints(tmp_path):

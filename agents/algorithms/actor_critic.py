@@ -128,7 +128,7 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         seed: int = 0,
     ) -> None:
         """Create variables for `num_agents` rows with episodes up to `max_length`."""
-        with placement.networks():
+        with placement.networks(seed):
             network = networks.PolicyValueNetwork(
                 observation_space, action_space, config.network, seed
             )

@@ -98,9 +98,9 @@ class DQN(off_policy.OffPolicy):
         del max_length
         self.optimizers = config.create_optimizers()
         (self.optimizer,) = self.optimizers
-        with placement.networks():
-            self.network, self.target_network = (
-                action_values.ActionValues(
+        with placement.networks(seed):
+            self.network, self.target_network = off_policy.twins(
+                lambda: action_values.ActionValues(
                     observation_space,
                     action_space,
                     config.network,
@@ -109,7 +109,6 @@ class DQN(off_policy.OffPolicy):
                     config.atoms,
                     config.noisy_std,
                 )
-                for _ in range(2)
             )
         self._sizes, self._space = self.network.sizes, action_space
         if config.jit is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import keras
 import tensorflow as tf
 
 from agents import memories, optimizers, preprocessing
@@ -291,14 +292,14 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 
     def remembered(self, steps: tf.Tensor) -> None:
         """Run the updates that are due after this number of new steps, int64."""
-        size = self.memory.size
-        full = self.steps >= self.config.capacity  # Ends of episodes take entries, too.
-        begun = (self._counted > 0) | full
-        self.count(steps, (size >= self.start_size) | (begun & (size > 0)))
+        self.count(steps, self.memory.size, self.config.capacity)
         self.train_when(self.due() > 0)
 
-    def count(self, steps: tf.Tensor, ready: tf.Tensor) -> None:
-        """Count new steps, int64, towards the updates due, if the memory is ready."""
+    def count(self, steps: tf.Tensor, size: tf.Tensor, capacity: int) -> None:
+        """Count new steps, int64, once `size` of `capacity` transitions are enough."""
+        full = self.steps >= capacity  # Ends of episodes take entries, too.
+        begun = (self._counted > 0) | full
+        ready = (size >= self.start_size) | (begun & (size > 0))
         self._counted.assign_add(tf.where(ready, steps, 0))
 
     def completed(self, index: tf.Tensor) -> None:
@@ -378,3 +379,11 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         """Return transitions with observations preprocessed for the networks."""
         names = ("observation", "next_observation")
         return {**items, **{name: self.observations(items[name]) for name in names}}
+
+
+def twins(create: Callable[[], keras.layers.Layer]) -> tuple[Any, Any]:
+    """Create a network, and its target network, which begins as a copy."""
+    network, target = create(), create()
+    for new, old in zip(target.variables, network.variables, strict=True):
+        new.assign(old)
+    return network, target

@@ -50,6 +50,12 @@ class Config(actor_critic.Config):
                 f"unroll_length {self.unroll_length} must be a multiple of "
                 f"chunk_length {self.chunk_length}."
             )
+        padded = self.whole_episodes and (self.compiled or self.network.recurrent)
+        if padded and self.network.has("batch_normalization"):
+            raise ValueError(
+                "networks must not have batch_normalization, which would count the "
+                "padding of episodes; use layer_normalization, or memory unrolls."
+            )
         super().__post_init__()
 
     def without_effect(self) -> dict[str, str]:

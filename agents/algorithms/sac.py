@@ -81,7 +81,7 @@ class SAC(off_policy.OffPolicy):
             raise spaces.UnsupportedSpaceError(
                 "SAC knows no action masks; use dqn, apex, ppo, trpo, vpg, a2c or impala."
             )
-        with placement.networks():
+        with placement.networks(seed):
             if self._discrete:
                 size = int(action_space.n)
                 self.policy = twin_critics.Outputs(
@@ -94,11 +94,10 @@ class SAC(off_policy.OffPolicy):
                 )
                 size = self.policy.size
                 action, entropy = tf.TensorSpec([size]), -float(size)
-            self.critics, self.target_critics = (
-                twin_critics.TwinCritics(
+            self.critics, self.target_critics = off_policy.twins(
+                lambda: twin_critics.TwinCritics(
                     observation_space, size, config.network, seed + 100, self._discrete
                 )
-                for _ in range(2)
             )
             temperature = math.log(config.initial_temperature)
             self.log_temperature = keras.Variable(temperature)

@@ -87,16 +87,16 @@ class TD3(off_policy.OffPolicy):
         del max_length
         size = boxes.size_of(action_space)
         self._space = action_space
-        with placement.networks():
-            self.policy, self.target_policy = (
-                twin_critics.Outputs(observation_space, size, config.network, seed)
-                for _ in range(2)
+        with placement.networks(seed):
+            self.policy, self.target_policy = off_policy.twins(
+                lambda: twin_critics.Outputs(
+                    observation_space, size, config.network, seed
+                )
             )
-            self.critics, self.target_critics = (
-                twin_critics.TwinCritics(
+            self.critics, self.target_critics = off_policy.twins(
+                lambda: twin_critics.TwinCritics(
                     observation_space, size, config.network, seed + 100, False
                 )
-                for _ in range(2)
             )
         self.optimizers = config.create_optimizers()
         self._critic_optimizer, self._optimizer = self.optimizers

@@ -32,7 +32,7 @@ class Divisible(algorithm.Algorithm):
       remembered: Function that trains as often as is due after some more steps.
       draw: Function that draws a batch of the memory.
       train_on: Function that updates on a batch, and returns errors `[B]`.
-      count: Function that counts steps toward updates, if the memory is ready.
+      count: Function that counts steps toward updates, once enough is stored.
       due: Function that returns the number of updates that are due.
       start_size: Transitions in the memory before the first update.
     """
@@ -46,7 +46,7 @@ class Divisible(algorithm.Algorithm):
     remembered: Callable[[tf.Tensor], None]
     draw: Callable[[], dict[str, Any]]
     train_on: Callable[[dict[str, Any]], tf.Tensor]
-    count: Callable[[tf.Tensor, tf.Tensor], None]
+    count: Callable[[tf.Tensor, tf.Tensor, int], None]
     due: Callable[[], tf.Tensor]
     start_size: int
 

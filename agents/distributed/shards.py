@@ -11,7 +11,7 @@ import numpy as np
 import ray
 import tensorflow as tf
 
-from agents.distributed import actor, cluster, learner
+from agents.distributed import actor, cluster, learner, workers
 from agents.environments import make
 from agents.memories import transfer
 from agents.tools import checkpoint
@@ -33,9 +33,7 @@ class Shard:
         seed: int,
     ) -> None:
         """Store the arguments of an algorithm, which is created for its memory."""
-        capacity = -(-config.algorithm.capacity * rows // config.environment.num_agents)
-        settings = dataclasses.replace(config.algorithm, capacity=capacity)
-        self._config = dataclasses.replace(config, algorithm=settings, seed=seed)
+        self._config = dataclasses.replace(config, seed=seed)
         self._description, self._rows = description, rows
 
     def build(self) -> int:
@@ -58,9 +56,10 @@ class Shard:
         self._extend(data, tf.constant(first_row))
         return self._size()
 
-    def draw(self, steps: int) -> dict[str, Any]:
-        """Draw a batch, after this number of environment steps of all workers."""
+    def draw(self, steps: int, updates: int) -> dict[str, Any]:
+        """Draw a batch, after these steps of all workers and updates of the learner."""
         self._algorithm.steps.assign(steps)
+        self._algorithm.updates.assign(updates)
         return tf.nest.map_structure(lambda x: x.numpy(), self._draw())
 
     def update(self, index: np.ndarray, errors: np.ndarray) -> None:
@@ -90,13 +89,14 @@ class Shards:
     """Ray actors with parts of a replay memory, and batches drawn in advance.
 
         shards.insert(first_row, reference)
-        shard, items = shards.next(steps)
+        shard, items = shards.next(steps, updates)
         shards.update(shard, items["index"], errors)
 
     Every shard has the rows of some workers. Each batch comes from one shard, drawn in
     proportion to the sizes of the shards. An empty shard replaces one that dies.
 
     Attributes:
+      capacity: Largest number of transitions in all shards.
       restarts: Number of shards that were replaced.
       sizes: Transitions in each shard, as far as known.
     """
@@ -120,7 +120,8 @@ class Shards:
 
         Raises:
           DistributedError: if there are more shards than workers, or the memory cannot
-            be created there.
+            be divided into so many.
+          Mistake: if a memory cannot be created.
         """
         if count > len(sizes):
             raise cluster.DistributedError(
@@ -128,11 +129,14 @@ class Shards:
                 "--num_shards."
             )
         self.restarts, self.sizes = 0, [0] * count
-        self._arguments, self._seed = (config, description), config.seed
+        self.capacity = config.algorithm.capacity
+        self._deaths = [0] * count  # Since the last insertion.
+        self._description, self._seed = description, config.seed
         self._prefetch = prefetch * count
         ends = np.cumsum(sizes)  # First row after those of each worker.
         last = [len(sizes) * (i + 1) // count - 1 for i in range(count)]
         self._ends = ends[last]  # First row after those of each shard.
+        self._configs = [_part(config, self._rows(index)) for index in range(count)]
         self._random = np.random.default_rng(config.seed)
         # Shard by result, in order.
         self._inserts: dict[ray.ObjectRef, int] = {}
@@ -168,11 +172,12 @@ class Shards:
         first_row -= self._first_row(shard)
         self._inserts[self._actors[shard].insert.remote(data, first_row)] = shard
 
-    def next(self, steps: int) -> tuple[int, dict[str, Any]]:
+    def next(self, steps: int, updates: int) -> tuple[int, dict[str, Any]]:
         """Wait for the next batch; return its shard and its items.
 
         Args:
           steps: Environment steps so far, for schedules.
+          updates: Updates so far, for schedules.
 
         Raises:
           WorkerError: if no transition is left after losses of shards.
@@ -184,7 +189,8 @@ class Shards:
             weights = np.array(self.sizes) / total
             while len(self._draws) < self._prefetch:
                 shard = int(self._random.choice(len(weights), p=weights))
-                self._draws[self._actors[shard].draw.remote(steps)] = shard
+                draw = self._actors[shard].draw.remote(steps, updates)
+                self._draws[draw] = shard
             (reference,), _ = ray.wait(list(self._draws), num_returns=1)
             shard = self._draws.pop(reference)
             items = self._get(shard, reference)
@@ -225,12 +231,15 @@ class Shards:
     def _first_row(self, shard: int) -> int:
         return int(self._ends[shard - 1]) if shard else 0
 
+    def _rows(self, shard: int) -> int:
+        return int(self._ends[shard]) - self._first_row(shard)
+
     def _create(self, shard: int) -> ray.actor.ActorHandle:
-        rows = int(self._ends[shard]) - self._first_row(shard)
         sequence = np.random.SeedSequence([self._seed, self.restarts, 1 + shard])
         (seed,) = sequence.generate_state(1)
         create = ray.remote(num_cpus=0, max_restarts=0)(Shard).remote
-        return create(*self._arguments, rows, int(seed) >> 1)
+        arguments = self._configs[shard], self._description, self._rows(shard)
+        return create(*arguments, int(seed) >> 1)
 
     def _inserted(self, reference: ray.ObjectRef) -> None:
         """Wait for an insertion, and store the new size of its shard."""
@@ -239,7 +248,7 @@ class Shards:
             return
         size = self._get(shard, reference)
         if size is not None:
-            self.sizes[shard] = size
+            self.sizes[shard], self._deaths[shard] = size, 0
 
     def _get(self, shard: int, reference: ray.ObjectRef) -> Any:
         """Return the result of a shard; None if it was replaced, or data was lost."""
@@ -256,6 +265,13 @@ class Shards:
     def _replace(self, shard: int) -> None:
         """Replace a shard by an empty one."""
         self.restarts += 1
+        self._deaths[shard] += 1
+        if self._deaths[shard] > workers.MAX_DEATHS:
+            raise cluster.WorkerError(
+                f"replay shard {shard} died {workers.MAX_DEATHS + 1} times in a row "
+                "before it had stored anything; see the logs of Ray, and whether its "
+                "machine has enough memory."
+            )
         _NOTES.info("replay shard %d has died and is replaced by an empty one", shard)
         for waiting in (self._inserts, self._draws):
             for reference in [x for x, index in waiting.items() if index == shard]:
@@ -263,6 +279,20 @@ class Shards:
         self.sizes[shard] = 0
         self._actors[shard] = self._create(shard)
         self._get(shard, self._actors[shard].build.remote())
+
+
+def _part(config: actor.RunConfig, rows: int) -> actor.RunConfig:
+    """Return a config with the share of the capacity of some rows."""
+    capacity = -(-config.algorithm.capacity * rows // config.environment.num_agents)
+    try:
+        settings = dataclasses.replace(config.algorithm, capacity=capacity)
+    except ValueError as error:
+        raise cluster.DistributedError(
+            f"a replay shard cannot have a capacity of {capacity}: "
+            f"{str(error).rstrip('.')}; lower --num_shards, or raise "
+            "algorithm.capacity."
+        ) from error
+    return dataclasses.replace(config, algorithm=settings)
 
 
 class ShardedLearner(learner.Learner):
@@ -285,11 +315,12 @@ class ShardedLearner(learner.Learner):
         size = self._shards.size
         if size < algorithm.start_size:  # Else the count depends on the clock.
             size = self._shards.wait()
-        ready = tf.constant(size >= algorithm.start_size)
-        algorithm.count(tf.constant(steps, tf.int64), ready)
+        new = tf.constant(steps, tf.int64)
+        algorithm.count(new, tf.constant(size), self._shards.capacity)
         updates = int(algorithm.due())
         for _ in range(updates):
-            shard, items = self._shards.next(int(algorithm.steps))
+            done = int(algorithm.steps), int(algorithm.updates)
+            shard, items = self._shards.next(*done)
             start = time.perf_counter()
             errors = self._train_on(items)
             self.seconds += time.perf_counter() - start

@@ -11,7 +11,7 @@ from agents.distributed import actor, cluster
 from agents.environments import make, singles
 
 MAX_DEATHS = 5
-"""Allowed number of consecutive deaths of a worker without any work in between."""
+"""Allowed number of consecutive deaths of a process without any work in between."""
 
 LOOK_EVERY = 5.0
 """Seconds between checks of Ray and of workers, if none has died."""

@@ -40,8 +40,9 @@ def take(memory: replay.Replay, since: tf.Tensor) -> dict[str, tf.Tensor]:
       Dict of `begin` `[rows]`, the first included entry, which is later than requested
       if that was overwritten; `state` `[rows, 2]`, whose first column is `since` of the
       next call; `index` `[P]` of transitions that became complete since and are still
-      stored, and their `priority` float64 `[P]`; and the data of entries of all rows in
-      turn, `observations_i` and `steps_i` `[M, ...]`.
+      stored, and their `priority` float64 `[P]`, one if the memory has got no errors;
+      and the data of entries of all rows in turn, `observations_i` and `steps_i`
+      `[M, ...]`.
     """
     state = memory._state.read_value()
     head, steps = tf.unstack(state, axis=1)
@@ -70,9 +71,10 @@ def extend(
     """Extend rows by entries that `take` returned for another memory.
 
     The result is as if every transition had been appended here directly, priorities
-    included. If a chunk does not continue the previous one, because one was lost or
-    either memory is new, the row continues as after a cut-off: it keeps its
-    transitions, and omits incomplete ones of the chunk.
+    included: the largest so far, or those of the other memory if it has got errors. If
+    a chunk does not continue the previous one, because one was lost or either memory is
+    new, the row continues as after a cut-off: it keeps its transitions, and omits
+    incomplete ones of the chunk.
 
     Args:
       memory: Memory to extend.
@@ -116,8 +118,11 @@ def extend(
     oldest = tf.maximum(begin - held, end + memory._frames - memory._length)
     known = entry >= tf.gather(oldest, rows)
     rows, entry = here(rows, entry)
-    new = memory._slots(rows, entry, known)
-    memory._selector.change(new, replay.NOTHING, chunk["priority"])
+    priority = chunk["priority"]
+    fresh = priority == 1  # No error has exactly this priority, unless all have.
+    memory._selector.change(memory._slots(rows, entry, known & fresh), replay.NOTHING)
+    new = memory._slots(rows, entry, known & ~fresh)
+    memory._selector.change(new, replay.NOTHING, priority)
     index = entry * memory._rows + tf.cast(rows, tf.int64)
     held = tf.minimum(steps, held + end - begin)
     state = tf.stack([new_head, held], 1)

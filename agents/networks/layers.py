@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from agents.networks import modes
 from agents.networks.config import complete, is_recurrent
-from agents.tools import config, errors
+from agents.tools import config, errors, placement
 
 CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
 """Layers that remember earlier steps of an episode."""
@@ -38,10 +38,18 @@ POOLS = {"mean": tf.reduce_mean, "max": tf.reduce_max, "sum": tf.reduce_sum}
 class SelfAttention(keras.layers.Layer):
     """Attention of all elements of a sequence to each other; Vaswani et al. (2017)."""
 
-    def __init__(self, num_heads: int, key_dim: int, **options: Any) -> None:
+    def __init__(
+        self, num_heads: int, key_dim: int, seed: int | None = None, **options: Any
+    ) -> None:
         """Create the layer; options are those of `keras.layers.MultiHeadAttention`."""
         super().__init__()
+        self._seed, options = seed, {"seed": seed, **options}
         self._attend = keras.layers.MultiHeadAttention(num_heads, key_dim, **options)
+
+    def build(self, shape: tuple[int | None, ...]) -> None:
+        """Create the weights; queries, keys and values draw one after the other."""
+        with placement.seeded(self._seed):
+            self._attend.build(shape, shape)
 
     def call(self, value: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Map sequences `[B, L, F]` to sequences `[B, L, F]`."""
@@ -114,6 +122,12 @@ def create(declaration: Any, seed: int, **defaults: Any) -> Any:
     kind = options.pop("type")
     if is_recurrent(declaration):
         options.pop("over", None)
+        for name in ("dropout", "recurrent_dropout"):
+            if options.get(name):
+                raise config.ConfigError(
+                    f"layer {kind} has no {name} while it remembers steps; declare a "
+                    "layer dropout in front of it, or 'over: sequence'."
+                )
         cls = CELLS[kind]
     elif ":" in str(kind):
         cls = config.find(kind)
@@ -124,7 +138,7 @@ def create(declaration: Any, seed: int, **defaults: Any) -> Any:
     known = _parameters(cls)
     defaults = {key: x for key, x in defaults.items() if key in known}
     options = {key: _part(key, x) for key, x in options.items()}
-    options = {**_seeded(known, seed), **defaults, **options}
+    options = {**_seeded(cls, known, seed), **defaults, **options}
     layer = config.call(cls, options, f"layer {kind}", known)
     if not callable(layer):
         raise config.ConfigError(f"layer {kind} is {layer!r}, which is not callable.")
@@ -149,9 +163,11 @@ def _parameters(cls: Callable) -> dict[str, Any]:
     return named
 
 
-def _seeded(parameters: dict[str, Any], seed: int) -> dict[str, Any]:
+def _seeded(cls: Callable, parameters: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return arguments that seed the initial weights and dropout."""
     seeded = {"seed": seed} if "seed" in parameters else {}
+    if cls is SelfAttention:  # One seed would make queries, keys and values equal.
+        return seeded
     names = [x for x in parameters if x.endswith("_initializer")]
     for index, name in enumerate(names):
         if not isinstance(parameters[name], str):

@@ -13,7 +13,7 @@ class Adam(keras.optimizers.Adam):
             super().update_step(gradient, variable, learning_rate)
             return
         index = self._get_variable_index(variable)
-        step = tf.cast(self.iterations.value + 1, variable.dtype)
+        step = tf.cast(tf.convert_to_tensor(self.iterations) + 1, variable.dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,

@@ -132,21 +132,23 @@ class Gradient(optimizer_.Optimizer):
     ) -> tuple[list[tf.Tensor], optimizer_.Metrics]:
         """Compute mean gradients and metrics over blocks, each compiled by XLA.
 
-        The last block is padded with invalid steps, so that shapes are static, and
-        further padding blocks give all replicas the same number.
+        Items repeat, without weight, until the last block is full, so that shapes are
+        static, and further such blocks give all replicas the same number. Statistics of
+        batches, which weights do not reach, are those of real items.
         """
         size, copies = self._block, replicas.count(variables)
-        count = -(-tf.shape(items["mask"])[0] // (size * copies)) * copies
-        missing = count * size - tf.shape(items["mask"])[0]
-
-        def blocks(x):
-            padded = tf.pad(x, [[0, missing], *[[0, 0]] * (x.shape.rank - 1)])
-            return tf.reshape(padded, [count, size, *x.shape[1:]])
-
+        real = tf.shape(items["mask"])[0]
+        count = -(-real // (size * copies)) * copies
+        index = tf.range(count * size)
+        items = tf.nest.map_structure(lambda x: tf.gather(x, index % real), items)
+        weight = tf.cast(index < real, tf.float32)
+        items["mask"] *= tf.reshape(weight, [-1, *[1] * (items["mask"].shape.rank - 1)])
         return replicas.mean(
             lambda items: self._sum(loss_fn, variables, items),
             variables,
-            tf.nest.map_structure(blocks, items),
+            tf.nest.map_structure(
+                lambda x: tf.reshape(x, [count, size, *x.shape[1:]]), items
+            ),
         )
 
     @staticmethod

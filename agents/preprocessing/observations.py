@@ -8,13 +8,15 @@ from agents.preprocessing import normalize
 from agents.tools import placement, spaces
 
 _CLIP = 5.0  # Deviations.
+_STRIDE = 17  # Prime, so that it is not always the same of 8, 16 or 32 rows.
 
 
 class Pixels(normalize.StreamingNormalize):
-    """Normalizer of images, whose statistics count one of 16 samples."""
+    """Normalizer of images, whose statistics count one of 17 samples."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__(shape, clip=_CLIP)
+        self._skipped = tf.Variable(_STRIDE - 1, trainable=False)  # Since one counted.
         # One pass over the memory, not six; what acts stays plain, for exports.
         self._sequences = placement.function(self._plain, jit=True, memory=False)
 
@@ -27,9 +29,12 @@ class Pixels(normalize.StreamingNormalize):
 
     def update(self, value: tf.Tensor, mask: tf.Tensor) -> None:
         value = tf.reshape(value, [-1, *value.shape[mask.shape.rank :]])
-        counted = tf.range(0, tf.size(mask), 16)
+        size = tf.size(mask)
+        counted = _STRIDE * tf.range(1, 1 + -(-size // _STRIDE)) - 1 - self._skipped
+        self._skipped.assign((self._skipped + size) % _STRIDE)
+        inside, counted = counted < size, tf.minimum(counted, size - 1)
         value, mask = (tf.gather(x, counted) for x in (value, tf.reshape(mask, [-1])))
-        super().update(_numbers(value), mask)
+        super().update(_numbers(value), mask & inside)
 
 
 class Observations(tf.Module):

@@ -119,7 +119,9 @@ class Clip(Stage):
 
     def __call__(self, value, state):
         """Clip values; keep their dtype."""
-        low, high = (tf.cast(x, value.dtype) for x in self._bounds)
+        dtype = value.dtype  # Bounds that it cannot represent would wrap around.
+        limited = (np.clip(x, dtype.min, dtype.max) for x in self._bounds)
+        low, high = (tf.cast(x, dtype) for x in limited)
         return tf.clip_by_value(value, low, high), state
 
 

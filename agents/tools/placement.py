@@ -1,11 +1,13 @@
 """Devices of variables, and the free memory for them.
 
-Operations follow the variables that they use. `devices.use` chooses the devices.
+Operations follow the variables that they use. `devices.use` chooses the devices. Also seeds
+of the variables of networks.
 """
 
 import contextlib
 import contextvars
 import pathlib
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,11 +22,30 @@ def memory() -> Any:
 
 
 @contextlib.contextmanager
-def networks() -> Iterator[None]:
-    """Enter a context for the creation of an algorithm's networks and optimizers."""
+def networks(seed: int | None = None) -> Iterator[None]:
+    """Enter a context for the creation of an algorithm's networks and optimizers.
+
+    The seed is for layers that have no seed of their own.
+    """
     *_, strategy = current.get()
-    with strategy.scope() if strategy else contextlib.nullcontext(), unnamed():
+    scope = strategy.scope() if strategy else contextlib.nullcontext()
+    with scope, unnamed(), seeded(seed):
         yield
+
+
+@contextlib.contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Enter a context in which initializers of Keras without a seed get it from this.
+
+    They draw one from Python's `random`, whose state is as before at the end.
+    """
+    state = random.getstate()
+    if seed is not None:
+        random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 def unnamed() -> Any:

@@ -1,8 +1,10 @@
 """Algorithms with a replay memory: when they learn, and that they do."""
 
 import itertools
+import random
 
 import gymnasium
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,6 +27,7 @@ from agents import networks, tools
 from agents.algorithms import dqn
 from agents.environments import compiled, functional
 from agents.experiments import named, runs
+from agents.networks.config import NetworkConfig
 from agents.testing import mock_algorithm
 from agents.tools import checkpoint, loop
 from agents.tools import spaces as spaces_
@@ -43,6 +46,47 @@ def equal(left, right):
     return set(left) == set(right) and all(
         np.array_equal(left[name], right[name]) for name in left
     )
+
+
+# Initial weights.
+
+
+class Gated(keras.layers.Layer):
+    """Layer of a user, which leaves its weights to Keras."""
+
+    def build(self, shape):
+        self.gate = keras.layers.Dense(shape[-1], "sigmoid")
+        self.gate.build(shape)
+
+    def call(self, value):
+        return value * self.gate(value)
+
+
+def weights(agent, prefix=""):
+    """All weights of networks whose attribute begins like this, by attribute."""
+    found = {k: v for k, v in vars(agent).items() if isinstance(v, keras.layers.Layer)}
+    return {k: v.get_weights() for k, v in found.items() if k.startswith(prefix)}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_targets_begin_as_copies_and_a_seed_gives_the_same_weights(name):
+    initialized = {"type": "dense", "units": 5, "kernel_initializer": "he_normal"}
+    layers = initialized, f"{__name__}:Gated"
+    options = {"network": NetworkConfig(layers=layers)}
+    space = gs.Discrete(2) if name in DISCRETE else gs.Box(-2, 1, (1,))
+    envs = batch(Identity(space))
+    random.seed(0)
+    agent, other = make(name, envs, **options), make(name, envs, **options)
+    drawn = random.random()
+    random.seed(0)
+    assert random.random() == drawn  # Others draw from it as before.
+    targets = weights(agent, "target_")
+    assert targets
+    for key, target in targets.items():
+        source = getattr(agent, key.removeprefix("target_")).get_weights()
+        tf.nest.map_structure(np.testing.assert_array_equal, target, source)
+    found, again = weights(agent), weights(other)
+    tf.nest.map_structure(np.testing.assert_array_equal, found, again)
 
 
 # When they learn.
@@ -169,7 +213,7 @@ def test_critics_have_weighted_squared_errors_and_absolute_priorities(name):
     ("name", "space", "message"),
     [
         ("dqn", gs.Box(-1, 1, (2,)), "use algorithm sac, td3 or a policy gradient"),
-        ("apex", gs.MultiBinary(2), "use algorithm sac, td3 or a policy gradient"),
+        ("apex", gs.MultiBinary(2), "use a policy gradient such as ppo, or gymnasium"),
         ("sac", gs.Box(-np.inf, np.inf, (2,)), "no floating point Box with finite"),
         ("sac", gs.MultiBinary(2), "use a policy gradient such as ppo"),
         ("td3", gs.Discrete(3), "or dqn for Discrete"),

@@ -22,6 +22,7 @@ SMALL = (
 )
 # With a uniform selector it depends on the order of changes which ones are drawn.
 DQN = ("algorithm.capacity=4000", "algorithm.n_step=1")
+PRIORITIZED = (*DQN, "algorithm.replay_ratio=0.5", "algorithm.prioritized=true")
 APEX = (
     "algorithm.type=apex",
     "algorithm.epsilon=0.4",
@@ -34,7 +35,7 @@ NORMALIZED = (*APEX, "algorithm.n_step=1", "algorithm.normalize_observations=tru
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overrides", [DQN, APEX, NORMALIZED])
+@pytest.mark.parametrize("overrides", [DQN, PRIORITIZED, APEX, NORMALIZED])
 def test_one_worker_in_step_is_a_local_run(execute, run_here, assert_same, overrides):
     overrides = (*SMALL, *overrides)
     executor = execute("cartpole_dqn", *overrides, in_flight=1, steps=1)

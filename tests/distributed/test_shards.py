@@ -5,8 +5,11 @@ import pickle
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from agents.distributed import actor, cluster, phases, shards
+from agents.distributed import actor, cluster, phases, shards, workers
+from agents.environments import make
+from agents.experiments import named
 from agents.scripts import commands, train
 from agents.tools import errors
 
@@ -56,7 +59,7 @@ def test_shards_hold_what_workers_did(execute, overrides):
     # But for two steps of every row, which are not complete.
     assert report.step - 4 * 2 <= sum(sizes) <= report.step
     assert executor._loop._shards.size == sum(sizes)
-    one, other = on_shards(executor, lambda x: x.draw(0)["observation"])
+    one, other = on_shards(executor, lambda x: x.draw(0, 0)["observation"])
     assert one.shape == other.shape == (16, 4)
     assert not np.array_equal(one, other)
 
@@ -67,15 +70,16 @@ def test_priorities_go_back_to_their_shard(execute):
     executor = execute("cartpole_dqn", *overrides, shards=1)
     executor.run(512)
     divided = executor._loop._shards
-    shard, items = divided.next(512)
+    shard, items = divided.next(512, 0)
     index = np.unique(items["index"])
     divided.update(shard, index, np.full(len(index), 1e12, np.float32))
-    (drawn,) = on_shards(executor, lambda x: x.draw(0)["index"])
+    (drawn,) = on_shards(executor, lambda x: x.draw(0, 0)["index"])
     assert set(drawn) <= set(index)  # All others have the priority of new ones, 1.
 
 
 @pytest.mark.slow
-def test_killed_shard_is_replaced_by_an_empty_one(execute, kill):
+def test_killed_shard_is_replaced_by_an_empty_one(execute, kill, monkeypatch):
+    monkeypatch.setattr(workers, "MAX_DEATHS", 1)  # In a row.
     executor = execute("cartpole_dqn", *SMALL, num_workers=2, shards=2)
     executor.run(512)
     before = int(executor.algorithm.updates)
@@ -90,6 +94,94 @@ def test_killed_shard_is_replaced_by_an_empty_one(execute, kill):
     assert other > 0
     assert one + other <= 1024 - lost
     assert first == on_shards(executor, lambda _: os.getpid())[0]
+    kill(executor._loop._shards._actors[1])
+    (report,) = executor.run(512)
+    assert report.metrics["shard_restarts"] == 2
+
+
+class Here:
+    """Stands in for `Shards`: one shard, in this process, of any size."""
+
+    def __init__(self, shard, capacity):
+        self.shard, self.capacity, self.size, self.updates = shard, capacity, 0, []
+
+    def insert(self, first_row, data):
+        """Insert nothing."""
+
+    def wait(self):
+        return self.size
+
+    def next(self, steps, updates):
+        self.updates.append(updates)
+        return 0, self.shard.draw(steps, updates)
+
+    def update(self, shard, index, errors):
+        self.shard.update(index, errors)
+
+
+@pytest.fixture
+def divide(monkeypatch):
+    """Make learners with a shard that holds 40 steps of four rows."""
+    monkeypatch.setattr(actor, "use_one_thread", lambda: None)
+
+    def function(*overrides):
+        config = named.load("cartpole_dqn", (*SMALL, *overrides))
+        description = make.describe(config.environment)
+        shard = shards.Shard(config, description, 4, 0)
+        shard.build()
+        memory, never = shard._algorithm.memory, tf.zeros([4], tf.bool)
+        memory.begin(tf.range(4))
+        for number in range(40):
+            observation = tf.fill([4, 4], float(number))
+            step = tf.zeros([4, 1], tf.int64), tf.zeros([4]), never, never
+            memory.append(tf.range(4), observation, *step, observation + 1)
+        agent = config.without_memory(4).create_learner(description)
+        divided = Here(shard, config.algorithm.capacity)
+        return shards.ShardedLearner(agent, divided), divided
+
+    return function
+
+
+@pytest.mark.parametrize("start_size", [200, 1000])
+def test_full_memory_starts_the_updates(divide, start_size):
+    """Ends of episodes take entries, so it never has as many transitions."""
+    sizes = ("algorithm.capacity=200", f"algorithm.start_size={start_size}")
+    learner, divided = divide(*sizes, "algorithm.replay_ratio=0")
+    counted = []
+    for size in (50, 100, 150, 180, 180, 0, 20):  # All is lost once.
+        divided.size = size
+        learner.insert(None, 0, 60)
+        counted.append(int(learner.algorithm._counted))
+    assert counted == [0, 0, 0, 60, 120, 120, 180]
+
+
+def test_schedules_of_a_shard_follow_the_updates(divide):
+    beta = "{type: linear, from: 0, to: 1, over: 10, unit: updates}"
+    schedule = f"algorithm.priority_beta={beta}", "algorithm.prioritized=true"
+    learner, divided = divide(*schedule, "algorithm.replay_ratio=0.1")
+    divided.size = 160
+    for _ in range(3):
+        learner.insert(None, 0, 20)
+    assert divided.updates == [0, 1, 2, 3, 4, 5]
+    divided.shard.update(np.arange(80), np.arange(80, dtype=np.float32))
+    assert divided.shard.draw(0, 0)["weight"].min() == 1
+    assert divided.shard.draw(0, 10)["weight"].min() < 0.5
+
+
+@pytest.mark.slow
+def test_updates_begin_when_the_memory_is_full(execute):
+    """In the chunk that fills it, and later on; the shard knows their number."""
+    overrides = (
+        *(*SMALL, "algorithm.capacity=200", "algorithm.start_size=200"),
+        *("algorithm.n_step=1", "environment.max_length=5"),
+    )
+    executor = execute("cartpole_dqn", *overrides, shards=1, steps=5)
+    executor.run(400)
+    assert executor._loop._shards.size < 200
+    assert int(executor.algorithm._counted) == 400 - 200 + 4 * 5
+    assert int(executor.algorithm.updates) == 220 // 4
+    (known,) = on_shards(executor, lambda x: int(x._algorithm.updates))
+    assert 220 // 4 - 4 <= known < 220 // 4  # Two batches are drawn in advance.
 
 
 @pytest.mark.slow
@@ -179,3 +271,28 @@ def test_shards_refuse_statistics_of_all_observations(execute):
 def test_memory_that_is_too_large(execute):
     with pytest.raises(errors.Mistake, match="bytes, but .* are free"):
         execute("cartpole_apex", "algorithm.capacity=100000000000", shards=1)
+
+
+def test_share_of_the_memory_that_is_smaller_than_a_batch(execute):
+    sizes = ("algorithm.capacity=100", "algorithm.batch_size=64")
+    with pytest.raises(cluster.DistributedError) as caught:
+        execute("cartpole_dqn", *SMALL, *sizes, num_workers=2, shards=2)
+    assert str(caught.value) == (
+        "a replay shard cannot have a capacity of 50: batch_size 64 must not be larger "
+        "than what is stored at the first update, capacity 50; lower --num_shards, or "
+        "raise algorithm.capacity."
+    )
+
+
+def test_shard_that_dies_again_and_again(ray, monkeypatch):
+    class Shard:
+        def build(self):
+            """Never runs."""
+
+    dead = ray.remote(num_cpus=0)(Shard).remote()
+    ray.kill(dead)
+    monkeypatch.setattr(shards.Shards, "_create", lambda *_: dead)
+    config = named.load("cartpole_dqn", SMALL)
+    description = make.describe(config.environment)
+    with pytest.raises(cluster.WorkerError, match="shard 0 died 6 times in a row"):
+        shards.Shards(config, description, [4], 1, 2)

@@ -206,6 +206,22 @@ def test_largest_priority_moves_along():
     assert values[:4].tolist() == [8, 8, 8, 0]
 
 
+def test_new_transitions_have_the_largest_priority_here():
+    """As in a local run, whose errors the other memory does not know."""
+    sender, receiver, local = (prioritized(capacity=10) for _ in range(3))
+    since = zeros(sender)
+    for numbers in ((0, 1, 2), (3, 4, 5)):
+        for number in numbers:
+            step(sender, 0, number)
+            step(local, 0, number)
+        since = moved(sender, receiver, since)
+        for replay in (receiver, local):
+            replay.update(tf.constant([0, 1], tf.int64), tf.constant([7.5, 0.5]))
+    values = receiver.persistent["selector"]["levels"][0].numpy()[0]
+    assert values[:6].tolist() == [8, 1, 1, 8, 8, 8]
+    assert_same(receiver, local)
+
+
 def content(observation):
     """Bytes of all leaves of an observation."""
     return b"".join(np.asarray(x).tobytes() for x in tf.nest.flatten(observation))

@@ -1,5 +1,6 @@
 """Networks that are declared layer by layer."""
 
+import functools
 import json
 import re
 
@@ -11,9 +12,9 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import networks
-from agents.algorithms import dqn, ppo
+from agents.algorithms import a2c, dqn, ppo
 from agents.experiments import config as experiment
-from agents.networks import modes, torsos
+from agents.networks import layers, modes, torsos
 from agents.networks.config import NetworkConfig
 from agents.tools import config, sections
 
@@ -383,9 +384,40 @@ def test_what_a_layer_of_a_user_says_is_told():
     assert __file__ in below
 
 
+@pytest.mark.parametrize("layer", ["gru", "lstm"])
+@pytest.mark.parametrize("option", ["dropout", "recurrent_dropout"])
+def test_dropout_is_refused_in_layers_that_remember_steps(layer, option):
+    declared = {"type": layer, "units": 4, option: 0.5}
+    with pytest.raises(config.ConfigError, match=f"has no {option} while"):
+        layers.create(declared, 0)
+    layers.create({**declared, option: 0.0}, 0)
+    layers.create({**declared, "over": "sequence"}, 0)
+
+
+def test_queries_keys_and_values_of_attention_begin_differently():
+    layer = layers.create({"type": "attention", "num_heads": 2, "key_dim": 4}, 3)
+    layer(tf.ones([1, 5, 4]))
+    query, key, value = (x for x in layer.get_weights() if x.shape == (4, 2, 4))
+    assert not np.allclose(query, key)
+    assert not np.allclose(key, value)
+
+
 def test_batch_normalization_is_refused_with_target_networks():
     with pytest.raises(config.ConfigError, match="use layer_normalization"):
         sections.build(dqn.Config, {"network": [8, "batch_normalization"]})
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("layer", ["lstm", "dense"])
+def test_batch_normalization_is_refused_where_it_would_count_padding(layer, jit):
+    layers = [{"type": layer, "units": 8}, "batch_normalization"]
+    build = functools.partial(sections.build, a2c.Config)
+    build({"network": layers, "jit": jit, "memory": "unrolls"})
+    if layer == "dense" and not jit:
+        build({"network": layers, "jit": jit, "memory": "episodes"})
+        return
+    with pytest.raises(config.ConfigError, match="use layer_normalization, or memory"):
+        build({"network": layers, "jit": jit, "memory": "episodes"})
 
 
 def test_policy_gradients_train_on_declared_networks():

@@ -107,6 +107,19 @@ def test_blocks_add_up_to_the_whole(block, graph):
     np.testing.assert_allclose(run(block), run(None), rtol=1e-5)
 
 
+def test_padding_of_blocks_is_made_of_real_items():
+    """Statistics of a batch, which a mask does not reach, must be real ones."""
+    variables, optimizer = make(block=4)
+    loss = loss_for(variables)
+
+    def lowest(items):
+        return loss(items)[0], {"lowest": tf.reduce_min(items["x"])}
+
+    found = items(np.full([6, 1, 2], 3.0), np.ones([6, 1]))
+    metrics = optimizer.step(lowest, variables, items=found)
+    assert float(metrics["lowest"]) == pytest.approx(3.0)
+
+
 def test_loss_is_the_mean_of_those_of_the_blocks():
     """Weighted by valid steps, for losses that are no mean over steps."""
     variables, optimizer = make(values=(0.0,), rate=1.0, block=2)
@@ -155,6 +168,17 @@ def test_adam_equals_its_definition():
         corrected = mean / (1 - 0.9**step), square / (1 - 0.999**step)
         expected -= 0.1 * corrected[0] / (corrected[1] ** 0.5 + 1e-7)
     np.testing.assert_allclose(numbers(variables), expected, rtol=1e-5)
+
+
+def test_adam_steps_along_means_of_accumulated_gradients():
+    variables, optimizer = make(kind="adam", rate=0.1, gradient_accumulation_steps=2)
+    others, other = make(kind="adam", rate=0.1)
+    for each in ([1, -3], [4, 2]):
+        for sign in (1, -1):
+            found = items([np.array(each) + sign])
+            optimizer.step(loss_for(variables), variables, items=found)
+        other.step(loss_for(others), others, items=items([each]))
+        np.testing.assert_allclose(numbers(variables), numbers(others), rtol=1e-6)
 
 
 def test_slots_exist_before_the_first_step_and_survive_a_checkpoint(tmp_path):

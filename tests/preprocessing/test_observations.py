@@ -1,6 +1,7 @@
 """Normalization of observations."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
@@ -46,12 +47,15 @@ def test_floats_are_normalized_and_integers_pass_unchanged():
         np.testing.assert_allclose(flat.std(0), 1, rtol=1e-2)
 
 
-def test_every_pixel_is_normalized_by_one_of_sixteen_samples():
-    observations, data = make(), batch(8, 50)
-    mask = np.random.default_rng(1).random([8, 50]) < 0.7
-    observations.update(data, tf.constant(mask))
+@pytest.mark.parametrize("parts", [1, 50])
+def test_every_pixel_is_normalized_by_one_of_seventeen_samples(parts):
+    observations, data = make(), batch(50, 8)
+    mask = np.random.default_rng(1).random([50, 8]) < 0.7
+    leaves = [np.split(np.asarray(x), parts) for x in tf.nest.flatten(data)]
+    for *some, known in zip(*leaves, np.split(mask, parts), strict=True):
+        observations.update(tf.nest.pack_sequence_as(data, some), tf.constant(known))
     pixels = data["camera"].numpy().reshape(400, 16) / 256
-    counted = pixels[::16][mask.reshape(400)[::16]]
+    counted = pixels[::17][mask.reshape(400)[::17]]
     shifted = (pixels - counted.mean(0)) / counted.std(0, ddof=1)
     result = observations(data)["camera"].numpy().reshape(400, 16)
     np.testing.assert_allclose(result, np.clip(shifted, -5, 5), rtol=1e-4, atol=1e-5)

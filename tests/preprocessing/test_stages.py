@@ -85,6 +85,23 @@ def test_centered_observations_have_mean_zero():
     np.testing.assert_allclose(got[:, 2:], -0.5)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (20, 200, [20, 100, 200, 200]),
+        (-1, 1, [0, 1, 1, 1]),
+        (0, 1000, [0, 100, 240, 255]),
+        (10, 300, [10, 100, 240, 255]),
+        (-5, -2, [0, 0, 0, 0]),
+    ],
+)
+def test_bytes_are_clipped_by_any_bounds(low, high, expected):
+    space = gs.Box(0, 255, (4,), np.uint8)
+    value = np.array([[0, 100, 240, 255]], np.uint8)
+    clipped = apply(space, value, {"type": "clip", "low": low, "high": high})
+    np.testing.assert_array_equal(clipped, [expected])
+
+
 def test_clip_flatten_and_one_hot():
     clip = {"type": "clip", "low": -1, "high": 0.5}
     np.testing.assert_allclose(
