@@ -1,5 +1,6 @@
 """User functions that follow a run, may stop it, and log their own metrics."""
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -33,6 +34,10 @@ class Event:
     metrics: Mapping[str, float]
 
 
+RESERVED = ("phase", "step", "seconds", "phase_seconds", "env_steps_per_second")
+"""Names that reports give to other values than metrics."""
+
+
 class Callbacks:
     """Functions that are called with every event of a run, in turn.
 
@@ -59,45 +64,50 @@ class Callbacks:
         """Pass an event to all functions.
 
         Raises:
-          Mistake: if one raises, or returns anything that is not allowed.
+          Failure: if one raises, or returns anything that is not allowed.
         """
         event = Event(kind, step, dict(metrics))
         for path, function in self._functions.items():
-            with errors.framed(f"callback {path}"):
+            with errors.framed(f"callback {path}", errors.Failure):
                 answer = function(event)
-            if isinstance(answer, Mapping):
-                self._log(path, answer)
-            elif answer is not None:
-                self.stopping |= not answer
+                if isinstance(answer, Mapping):
+                    self._log(path, answer)
+                elif answer is not None:
+                    self.stopping |= not answer
 
     def result(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Return the means logged since the last call, and forget them.
 
         Raises:
-          Mistake: if a name is already that of a metric of the run.
+          Failure: if a name is already that of a value of the run.
         """
         means = {name: math.fsum(x) / len(x) for name, x in self._logged.items()}
         self._logged.clear()
-        if taken := means.keys() & metrics.keys():
-            raise errors.Mistake(
-                f"a callback logs {min(taken)!r}, which is a metric of the run itself; "
+        if taken := means.keys() & {*metrics, *RESERVED}:
+            raise errors.Failure(
+                f"a callback logs {min(taken)!r}, which is a value of the run itself; "
                 "choose another name."
             )
         return means
 
     def _log(self, path: str, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            real = (
-                isinstance(value, numbers.Real) or getattr(value, "shape", None) == ()
-            )
-            if not (isinstance(name, str) and real and math.isfinite(value)):
-                raise errors.Mistake(
-                    f"callback {path} must log finite numbers by name, got "
-                    f"{name!r}: {value!r}."
-                )
-            self._logged.setdefault(name, []).append(float(value))
+            number = _number(value)
+            if not (isinstance(name, str) and math.isfinite(number)):
+                text = f"must log finite numbers by name, got {name!r}: {value!r}."
+                raise errors.Failure(errors.line(f"callback {path} {text}"))
+            self._logged.setdefault(name, []).append(number)
             if name not in self.names:
                 self.names.append(name)
+
+
+def _number(value: Any) -> float:
+    """Convert a real number or an array with one to float; anything else gives NaN."""
+    real = isinstance(value, numbers.Real) or getattr(value, "shape", None) == ()
+    if real and not isinstance(value, str | bytes):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            return float(value)
+    return math.nan
 
 
 def _find(path: str) -> Any:

@@ -7,6 +7,7 @@ shows the quartiles of its episodes.
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import sys
@@ -88,7 +89,7 @@ def plot_runs(
     """Draw the returns of runs, one curve per config, into a PNG file.
 
     Args:
-      runs: Run directories, named `TIME-CONFIG`.
+      runs: Run directories; one that is named twice counts once.
       outfile: File to write; its directory is created.
       x: Horizontal axis, `steps` or `seconds`.
       phase: Phase of the scores, `evaluate` or `train`; by default evaluations if there
@@ -98,7 +99,7 @@ def plot_runs(
     Raises:
       PlotError: If a run has no such scores.
     """
-    runs = [pathlib.Path(run) for run in runs]
+    runs = {os.path.realpath(run): pathlib.Path(run) for run in runs}.values()
     metrics = {run: read_rows(run / "metrics.jsonl") for run in runs}
     phase = phase or choose_phase(metrics.values())
     found = {run: series(run, rows, phase, x) for run, rows in metrics.items()}
@@ -139,9 +140,9 @@ def group(runs: Iterable[pathlib.Path]) -> list[Group]:
     configs: dict[str, dict] = {}
     for run in runs:
         config = _config(run)
-        key = f"{config_name(run)} {json.dumps(config, sort_keys=True)}"
+        key = json.dumps(config, sort_keys=True)
         groups.setdefault(key, []).append(run)
-        configs[key] = {"name": config_name(run), **config}
+        configs[key] = config
     labels = _labels(list(configs.values()))
     return [
         Group(label, _task(configs[key]), _algorithm(configs[key]), tuple(groups[key]))
@@ -207,13 +208,12 @@ def interval(returns: np.ndarray) -> np.ndarray:
 
 
 def _config(run: pathlib.Path) -> dict:
-    """Return the settings that runs of a curve share; empty if there is no config."""
+    """Return the settings that runs of a curve share; only a name without a config."""
     path = run / "config.yaml"
-    if not path.exists():
-        return {}
-    values = config_files.load_mapping(path)
-    others = ("name", "seed", "train", "devices")
-    return {x: y for x, y in values.items() if x not in others}
+    values = config_files.load_mapping(path) if path.exists() else {}
+    if not isinstance(values.get("name"), str):
+        values["name"] = config_name(run)
+    return {x: y for x, y in values.items() if x not in ("seed", "train", "devices")}
 
 
 def _labels(configs: Sequence[dict]) -> list[str]:
@@ -284,7 +284,7 @@ def read_rows(path: pathlib.Path) -> list[dict]:
 
 
 def config_name(run: pathlib.Path) -> str:
-    """Extract the name of the config from that of a run directory, `TIME-CONFIG`."""
+    """Guess the name of the config from that of a run directory, `TIME-CONFIG`."""
     name = run.resolve().name
     match = re.fullmatch(r"(?:[\d_T:.-]*\d|[^-]*)-(.+)", name)
     return match[1] if match else name
@@ -385,7 +385,8 @@ def _figure(curves: Sequence[Curve], x: str, phase: str, statistic: str):
     for axes, (task, own) in zip(charts, tasks.items(), strict=False):
         _draw_curves(axes, own, scale)
         title = textwrap.fill(_title(task, own), WIDTH)
-        axes.set_title(title, loc="left", weight="bold", color=INK, pad=20)
+        style = {"weight": "bold", "color": INK, "pad": 20, "parse_math": False}
+        axes.set_title(title, loc="left", **style)
         text = _subtitle(own, phase, statistic)
         axes.text(0, 1.02, text, transform=axes.transAxes, color="gray")
         axes.set_xlabel(unit)
@@ -397,6 +398,7 @@ def _figure(curves: Sequence[Curve], x: str, phase: str, statistic: str):
 
 def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
     """Draw curves into a chart; divide positions by a scale."""
+    lines = []
     for index, curve in enumerate(curves):
         color = COLORS[index % len(COLORS)]
         style = ("-", "--", ":", "-.")[index // len(COLORS) % 4]
@@ -405,7 +407,7 @@ def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
         axes.fill_between(
             positions, curve.lower, curve.upper, color=color, alpha=0.18, linewidth=0
         )
-        axes.plot(
+        lines += axes.plot(
             positions,
             curve.mean,
             color=color,
@@ -413,14 +415,18 @@ def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
             linewidth=1.8,
             marker=marker,
             markersize=3.5,
-            label=textwrap.fill(f"{curve.label} ({seeds(curve.runs)})", WIDTH),
         )
     axes.xaxis.set_major_formatter(format_count)
     axes.yaxis.set_major_formatter(format_count)
     axes.margins(x=0.02)
     decorate(axes)
     if len(curves) > 1:
-        legend = axes.legend(frameon=False, labelcolor=INK)
+        blank = [" "] * len(lines)  # Matplotlib reads more into labels than text.
+        legend = axes.legend(lines, blank, frameon=False, labelcolor=INK)
+        for text, curve in zip(legend.get_texts(), curves, strict=True):
+            text.set_parse_math(False)
+            label = f"{curve.label} ({seeds(curve.runs)})"
+            text.set_text(textwrap.fill(label, WIDTH))
         legend.set_in_layout(False)  # Else long labels make charts narrow.
 
 

@@ -43,7 +43,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Progress in words."""
+        """Progress in words, or who has stopped the run."""
         steps, goal = (
             curves.at(self.config, f"train.{x}") for x in ("steps", "stop_at")
         )
@@ -53,6 +53,8 @@ class Run:
             return "finished"
         if curves.is_finite(goal) and self.score is not None and self.score >= goal:
             return "solved"
+        if self.timing and "stopped" in self.timing[-1]:
+            return f"stopped {self.timing[-1]['stopped']}"
         return f"in progress, {self.step / steps:.0%}"
 
 

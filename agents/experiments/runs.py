@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import pathlib
 import re
 import tempfile
@@ -111,6 +112,25 @@ def environments(config: experiment.Config, **changes: Any) -> "steps.Environmen
     return make.in_graph(environment, in_halves(environment))
 
 
+VECTORIZED = ("compiled", "envpool", "vector")
+"""Backends of environments of which there may be no single ones."""
+
+
+def in_process(config: experiment.Config) -> experiment.Config:
+    """Return a config with the same numbers whose environments step in this process.
+
+    Those that are vectorized by their own code stay where they are.
+    """
+    environment = config.environment
+    if make.choose(environment) in VECTORIZED:
+        return config
+    changes = {"backend": "serial", "num_workers": None}
+    changed = dataclasses.replace(
+        environment, **changes, action_lag=in_halves(environment)
+    )
+    return dataclasses.replace(config, environment=changed)
+
+
 def in_halves(environment: environments_.Environment) -> bool:
     """Return whether the batch steps in two halves."""
     if environment.num_agents % 2:
@@ -145,6 +165,30 @@ def algorithm(
         raise RunError(
             f"the algorithm needs more memory than there is{array}; make it smaller."
         ) from error
+
+
+def directory(
+    parent: str | pathlib.Path, name: str, timestamp: str | None = None
+) -> pathlib.Path:
+    """Return the run directory `TIMESTAMP-NAME`; without a timestamp, create a new one.
+
+    That is named by the current second or, if it is taken, by the next free one.
+
+    Raises:
+      RunError: if nothing can be created there.
+    """
+    if timestamp:
+        return pathlib.Path(parent) / f"{timestamp}-{name}"
+    make_writable(parent)
+    moment = datetime.datetime.now()
+    while True:
+        path = pathlib.Path(parent) / f"{moment:%Y%m%dT%H%M%S}-{name}"
+        try:
+            path.mkdir()
+        except FileExistsError:  # Another run began at the same time.
+            moment += datetime.timedelta(seconds=1)
+        else:
+            return path
 
 
 def make_writable(directory: str | pathlib.Path) -> None:

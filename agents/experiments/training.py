@@ -294,6 +294,8 @@ class Training:
             "env_steps_per_second": round(rate, 1),
             **report.timing,
         }
+        if self._callbacks.stopping:
+            timing["stopped"] = "by a callback"
         self._timing.write(timing)
         scalars = {k: v for k, v in report.metrics.items() if v is not None}
         for writer in self._scalars:

@@ -4,9 +4,10 @@ import json
 import logging
 import os
 import pathlib
+import uuid
 from typing import Any
 
-from agents.tools import config, files
+from agents.tools import config, errors, files
 
 _NOTES = logging.getLogger(__name__)
 
@@ -84,18 +85,26 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Writer of scalars over environment steps, in one resumable run."""
+    """Writer of scalars over environment steps, in one resumable run.
+
+    Its id is in the file `wandb.txt`, so directories with equal names stay apart.
+    """
 
     def __init__(self, logdir: str | pathlib.Path, project: str) -> None:
+        """Begin a run, or continue that of the directory; ConfigError if refused."""
         try:
             import wandb
         except ImportError as error:
             raise config.ConfigError(
                 "train.wandb needs the extra: pip install 'agents-in-graph[wandb]'."
             ) from error
-        name = pathlib.Path(logdir).name
-        self._run = wandb.init(project=project, id=name, name=name, resume="allow")
-        self._run.define_metric("*", step_metric="step")
+        path = pathlib.Path(logdir) / "wandb.txt"
+        if not path.exists():
+            files.write(path, f"{uuid.uuid4().hex}\n")
+        names = {"id": path.read_text().strip(), "name": path.parent.name}
+        with errors.framed("config key 'train.wandb'", config.ConfigError):
+            self._run = wandb.init(project=project, **names, resume="allow")
+            self._run.define_metric("*", step_metric="step")
 
     def write(self, phase: str, step: int, scalars: dict[str, float]) -> None:
         """Write scalars of one report."""

@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in SUBCOMMANDS:
         print(_unknown(name), file=sys.stderr)
         return 2
-    if os.getcwd() not in sys.path:  # Configs may name modules there.
-        sys.path.append(os.getcwd())
+    if sys.path[:1] != [os.getcwd()]:  # Modules there come first, as by `python -m`.
+        sys.path.insert(0, os.getcwd())
     return importlib.import_module(f"agents.scripts.{name}").main(rest)
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import datetime
 import os
 import pathlib
 import shlex
@@ -11,10 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from agents.distributed import cluster
-from agents.experiments import config as experiment
 from agents.experiments import curves, display, named, runs, training
 from agents.scripts import commands
-from agents.tools import bounds, config_files, sections
+from agents.tools import bounds, config_files
 
 
 @commands.reporting
@@ -25,19 +23,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with shown("Starting TensorFlow"):
         commands.start_tensorflow(args.debug)
     config = named.load(args.config, args.set, args.seed)
-    if not args.debug:
-        commands.use_threads(config)
+    if args.debug:
+        config = runs.in_process(config)
     else:
-        halves = runs.in_halves(config.environment)  # For equal numbers.
-        changes = [f"environment.action_lag={str(halves).lower()}"]
-        changes += ["environment.backend=serial", "environment.num_workers=null"]
-        config = experiment.resolve(
-            config_files.override(sections.to_dict(config), changes)
-        )
+        commands.use_threads(config)
     runs.require_devices(config)
-    timestamp = args.timestamp or datetime.datetime.now().strftime("%Y%m%dT%H%M%S")
-    config_files.require_name(timestamp, "--timestamp")
-    logdir = pathlib.Path(args.logdir) / f"{timestamp}-{config.name}"
+    if args.timestamp:
+        config_files.require_name(args.timestamp, "--timestamp")
     description = runs.describe(config)
     commands.use_kernels(runs.sees_images(description))
     with contextlib.ExitStack() as stack:
@@ -47,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sizes = stack.enter_context(
                 cluster.connected(args.ray_address, args.num_workers, num_agents)
             )
+        logdir = runs.directory(args.logdir, config.name, args.timestamp)
         stack.enter_context(runs.alone(logdir, "--timestamp"))
         words = sys.argv[1:] if argv is None else argv
         with training.undone_by_mistakes(logdir):
@@ -81,7 +74,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=commands.SEED, metavar="N")
     commands.add_overrides(parser)
     parser.add_argument(
-        "--debug", action="store_true", help="eager, in one process and thread"
+        "--debug",
+        action="store_true",
+        help="eager, if possible in one process and thread",
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument(

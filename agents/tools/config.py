@@ -164,10 +164,11 @@ def convert(
         if len(arguments) == len(value):
             pairs = zip(arguments, value, strict=True)
             return tuple(convert(kind, x, path, section) for kind, x in pairs)
+    kind = arguments[-1] if arguments else Any  # Of the members.
     if dict in (hint, origin) and isinstance(value, dict):
-        return dict(value)
+        return {k: convert(kind, x, f"{path}.{k}", section) for k, x in value.items()}
     if list in (hint, origin) and isinstance(value, list | tuple):
-        return list(value)
+        return [convert(kind, x, path, section) for x in value]
     converted = _convert_scalar(hint, value)
     if converted is None:
         raise ConfigError(

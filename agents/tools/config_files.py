@@ -31,7 +31,8 @@ def override(values: dict, assignments: Iterable[str]) -> dict:
         node = values
         for parent in parents:
             if parent not in node:
-                hint = config_.did_you_mean(parent, node)
+                hint = f"there is no {parent!r} yet, so assign it a mapping."
+                hint = config_.did_you_mean(parent, node) if node else hint
                 raise config_.ConfigError(f"unknown config key '{path}'; {hint}")
             if not isinstance(node[parent], dict):
                 raise config_.ConfigError(

@@ -17,6 +17,7 @@ LIBRARIES = sys.stdlib_module_names | {
     "numpy",
     "ruamel",
     "tensorflow",
+    "wandb",
 }
 """Packages whose frames say nothing about the code of a user."""
 
@@ -64,27 +65,28 @@ def line(text: str) -> str:
 @contextlib.contextmanager
 def framed(
     what: str,
-    kind: type[Mistake] = Mistake,
+    kind: type[Mistake | Failure] = Mistake,
     others: type[Exception] | tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Turn errors of code that a user has named into mistakes.
+    """Turn errors of code that a user has named into mistakes, or failures of a run.
 
     The traceback begins at the first frame of that code. It is omitted if a library
     refuses arguments, since no such code is involved.
 
     Args:
       what: Beginning of the line.
-      kind: Class of the mistake to raise.
+      kind: Class of the mistake or failure to raise; others of the same root pass.
       others: Errors that pass unchanged.
     """
+    root = Mistake if issubclass(kind, Mistake) else Failure
     try:
         yield
-    except (Mistake, KeyboardInterrupt, GeneratorExit):
+    except (root, KeyboardInterrupt, GeneratorExit):
         raise
     except others:
         raise
     except BaseException as error:  # Modules may end the process, too.
-        raise kind(f"{what}: {_refusal(error)}{_details(error)}") from error
+        raise kind(line(f"{what}: {_refusal(error)}") + _details(error)) from error
 
 
 def reason(error: BaseException) -> str:

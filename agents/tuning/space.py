@@ -141,7 +141,8 @@ def resolve(values: dict, chosen: dict[str, Any]) -> experiment.Config:
 
 def assignments(chosen: dict[str, Any]) -> list[str]:
     """Format values for `train --set`."""
-    return [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
+    texts = {key: json.dumps(x, ensure_ascii=False) for key, x in chosen.items()}
+    return [f"{key}={text}" for key, text in texts.items()]
 
 
 def load(filename: str | pathlib.Path) -> Space:

@@ -158,12 +158,12 @@ def _draw_dimension(
     axes: Any, trials: Sequence[Trial], key: str, dimension: Any
 ) -> None:
     """Draw values over one parameter."""
-    axes.set_xlabel(key)
+    axes.set_xlabel(key, parse_math=False)
     if isinstance(dimension, space.Choices):
         choices = list(dimension.values)
         _scatter(axes, [choices.index(x.chosen[key]) for x in trials], trials)
         labels = [str(choice)[:20] for choice in choices]
-        axes.set_xticks(range(len(choices)), labels)
+        axes.set_xticks(range(len(choices)), labels, parse_math=False)
         axes.set_xlim(-0.5, len(choices) - 0.5)
         return
     _scatter(axes, [x.chosen[key] for x in trials], trials)

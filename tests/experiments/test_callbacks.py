@@ -87,6 +87,9 @@ def test_false_stops_after_the_phase(tmp_path):
     EVENTS.clear()
     rows = run(tmp_path, ["note", "stop_at_the_second_evaluation"])
     assert [row["phase"] for row in rows] == ["train", "evaluate"] * 2
+    lines = (tmp_path / "timing.jsonl").read_text().splitlines()
+    stopped = [json.loads(line).get("stopped") for line in lines]
+    assert stopped == [None, None, None, "by a callback"]
 
 
 @pytest.mark.parametrize(
@@ -114,20 +117,32 @@ def test_what_is_false_stops(monkeypatch, value):
         ({"own": float("nan")}, "must log finite numbers by name, got 'own': nan"),
         ({"own": np.zeros(2)}, "must log finite numbers by name, got 'own': array"),
         ({3: 1.0}, "must log finite numbers by name, got 3: 1.0"),
+        ({"own": np.str_("3")}, "must log finite numbers by name, got 'own': "),
+        ({"own": 10**400}, "must log finite numbers by name, got 'own': 1000"),
+        (np.array([True, False]), "The truth value of an array with more than one"),
     ],
 )
-def test_only_numbers_are_logged(monkeypatch, values, message):
+def test_other_answers_end_the_run_with_one_line(monkeypatch, values, message):
     monkeypatch.setitem(globals(), "chosen", answer_of(values))
     called = callbacks.Callbacks([f"{__name__}:chosen"])
-    with pytest.raises(errors.Mistake, match=f"callback .*:chosen {message}"):
+    with pytest.raises(
+        errors.Failure, match=f"callback .*:chosen:? {message}"
+    ) as error:
         called.call("episode", 1, {})
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) <= errors.LONGEST
 
 
-def test_metrics_of_the_run_are_not_replaced(monkeypatch):
-    monkeypatch.setitem(globals(), "chosen", answer_of({"kl": 1.0}))
+@pytest.mark.parametrize(
+    "name", ["kl", "phase", "step", "seconds", "env_steps_per_second"]
+)
+def test_values_of_the_run_are_not_replaced(monkeypatch, name):
+    monkeypatch.setitem(globals(), "chosen", answer_of({name: 1.0}))
     called = callbacks.Callbacks([f"{__name__}:chosen"])
     called.call("episode", 1, {})
-    with pytest.raises(errors.Mistake, match="a callback logs 'kl', which is a metric"):
+    with pytest.raises(
+        errors.Failure, match=f"a callback logs '{name}', which is a value of the run"
+    ):
         called.result({"score": 1.0, "kl": 0.1})
 
 
@@ -141,12 +156,21 @@ def test_means_are_forgotten_with_the_phase(monkeypatch):
     assert called.names == ["own"]
 
 
-def test_failing_callback_is_named(tmp_path):
-    with pytest.raises(errors.Mistake) as caught:
+def test_failing_callback_is_named_as_a_failure_of_the_run(tmp_path):
+    with pytest.raises(errors.Failure) as caught:
         run(tmp_path, ["failing"])
     first, *rest = str(caught.value).splitlines()
     assert first == f"callback {__name__}:failing: OSError: the disk of others"
     assert "in failing" in "\n".join(rest)
+
+
+def test_mistakes_within_a_callback_are_failures_of_the_run_too(monkeypatch):
+    monkeypatch.setitem(globals(), "chosen", lambda event: config.find("no path"))
+    called = callbacks.Callbacks([f"{__name__}:chosen"])
+    with pytest.raises(
+        errors.Failure, match="callback .*:chosen: ConfigError: 'no path'"
+    ):
+        called.call("episode", 1, {})
 
 
 def test_wrong_signature_is_refused_before_the_run():

@@ -168,7 +168,7 @@ def test_band_of_one_run_are_the_quartiles_of_its_episodes(tmp_path, monkeypatch
 def make_config(run, id, rate, seed=0, kind="ppo"):
     """Write the config of a run; return the run."""
     values = {
-        "name": run.name,
+        "name": run.name.partition("-")[2],
         "seed": seed,
         "environment": {"id": id},
         "train": {"steps": seed},
@@ -176,6 +176,39 @@ def make_config(run, id, rate, seed=0, kind="ppo"):
     }
     config_files.dump(values, run / "config.yaml")
     return run
+
+
+def test_runs_are_grouped_by_the_names_in_their_configs(tmp_path, monkeypatch):
+    runs = [make_run(tmp_path, f"seed-{seed}-mine", {0: 1.0}) for seed in range(3)]
+    for seed, run in enumerate(runs):
+        make_config(run, "Left-v0", 0.1, seed)
+        values = config_files.load_mapping(run / "config.yaml")
+        config_files.dump({**values, "name": "mine"}, run / "config.yaml")
+    found = drawn(monkeypatch, runs, tmp_path / "curve.png")
+    assert {label: curve.runs for label, curve in found.items()} == {"mine": 3}
+
+
+def test_a_run_that_is_named_twice_counts_once(tmp_path, monkeypatch):
+    run = make_run(tmp_path, "1-mine", {0: 1.0})
+    (tmp_path / "2-mine").symlink_to(run)
+    monkeypatch.chdir(tmp_path)
+    runs = [run, "1-mine", "./2-mine"]
+    found = drawn(monkeypatch, runs, tmp_path / "curve.png")
+    assert {label: curve.runs for label, curve in found.items()} == {"mine": 1}
+
+
+def test_names_are_shown_as_they_are_written(tmp_path):
+    names = ["a $^$ b", "_hidden", "$", "plain"]
+    found = [curves.aggregate(name, [series([0, 1], [0, 1])]) for name in names]
+    several = curves._figure(found, "steps", "evaluate", "mean")
+    several.savefig(tmp_path / "curve.png")
+    (legend,) = (axes.get_legend() for axes in several.axes)
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == [f"{name} (1 seed)" for name in names]
+    for one in found:
+        canvas = curves._figure([one], "steps", "evaluate", "mean")
+        canvas.savefig(tmp_path / "curve.png")
+        assert canvas.axes[0].get_title(loc="left") == one.label
 
 
 def test_label_says_what_differs_and_each_task_has_a_chart(tmp_path, monkeypatch):

@@ -287,3 +287,14 @@ def test_thinned_curves_are_means_of_neighbors():
     np.testing.assert_array_equal(pages._thin(np.arange(3.0), 3), [0, 1, 2])
     found = pages._thin(np.array([1.0, 3.0, 5.0, 7.0, 9.0]), 3)
     np.testing.assert_array_equal(found, [2, 6, 9])
+
+
+def test_a_run_that_a_callback_has_stopped_is_not_in_progress(tmp_path):
+    run = make(tmp_path, "1-left", [10.0, 30.0], steps=400)
+    assert "in progress, 25%" in page(tmp_path, run)
+    rows = [json.loads(x) for x in (run / "timing.jsonl").read_text().splitlines()]
+    rows[-1]["stopped"] = "by a callback"
+    write_rows(run / "timing.jsonl", rows)
+    text = page(tmp_path, run)
+    assert "in progress" not in text
+    assert ["state", "stopped by a callback, 100 steps"] in tables(text)

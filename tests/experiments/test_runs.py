@@ -1,6 +1,7 @@
 """Building of runs."""
 
 import dataclasses
+import datetime
 import functools
 import shlex
 
@@ -12,6 +13,41 @@ from agents.experiments import named, runs
 from agents.testing import mocks
 from agents.tools import config as config_
 from agents.tools import spaces
+
+
+def test_runs_that_begin_at_the_same_time_get_directories_of_their_own(tmp_path):
+    paths = [runs.directory(tmp_path / "logdir", "debug") for _ in range(3)]
+    assert sorted(set(paths)) == paths == sorted((tmp_path / "logdir").iterdir())
+    for path in paths:
+        time, _, name = path.name.partition("-")
+        assert name == "debug"
+        assert datetime.datetime.strptime(time, "%Y%m%dT%H%M%S")
+    again = runs.directory(tmp_path / "logdir", "debug", "seed-1")
+    assert again == tmp_path / "logdir" / "seed-1-debug"
+    assert not again.exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(runs.RunError, match=f"cannot write to {tmp_path}/file: "):
+        runs.directory(tmp_path / "file", "debug")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "backend"),
+    [
+        ("debug", ["environment.num_workers=1"], "serial"),
+        ("cheetah", [], "serial"),
+        ("memory_impala", [], "compiled"),
+        ("cartpole_compiled", [], "compiled"),
+        ("atari_pong", [], "vector"),
+    ],
+)
+def test_environments_that_have_single_ones_can_step_in_this_process(
+    name, changes, backend
+):
+    config = named.load(name, changes)
+    changed = runs.in_process(config)
+    assert runs.make.choose(changed.environment) == backend
+    assert runs.in_halves(changed.environment) == runs.in_halves(config.environment)
+    runs.describe(changed)
 
 
 def test_halves_need_an_even_number_of_agents():

@@ -2,8 +2,9 @@
 
 import json
 import os
-import pathlib
 import sys
+import types
+import unittest.mock
 
 import pytest
 
@@ -190,14 +191,43 @@ def test_weights_and_biases_gets_explicit_steps_and_a_resumable_run(
 
     wandb = Wandb()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    writer = writers.WeightsAndBiases(pathlib.Path("runs") / "today-pendulum", "mine")
+    name = "today-pendulum"
+    (tmp_path / name).mkdir()
+    writer = writers.WeightsAndBiases(tmp_path / name, "mine")
     writer.write("train", 300, {"score": 1.0})
     writer.close()
-    name = "today-pendulum"
-    init = {"project": "mine", "id": name, "name": name, "resume": "allow"}
+    _, init = wandb.calls[0]
+    assert init == {"project": "mine", "name": name, "resume": "allow"} | {
+        "id": init["id"]
+    }
     assert wandb.calls == [
         ("init", init),
         ("define_metric", ("*",), {"step_metric": "step"}),
         ("log", {"step": 300, "train/score": 1.0}),
         ("finish",),
     ]
+
+
+def test_every_directory_has_a_run_of_its_own_at_weights_and_biases(
+    tmp_path, monkeypatch
+):
+    wandb = unittest.mock.Mock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for parent in ("a", "b", "a"):  # The last one resumes the first.
+        directory = tmp_path / parent / "trial-0000-debug"
+        directory.mkdir(parents=True, exist_ok=True)
+        writers.WeightsAndBiases(directory, "mine")
+    first, second, resumed = (x.kwargs["id"] for x in wandb.init.call_args_list)
+    assert first == resumed != second
+
+
+def test_errors_of_weights_and_biases_are_one_line(tmp_path, monkeypatch):
+    def init(**kwargs):
+        raise RuntimeError("No API key configured.\nSee the manual.")
+
+    init = types.FunctionType(init.__code__, {"__name__": "wandb.sdk"})
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    with pytest.raises(config.ConfigError) as error:
+        writers.WeightsAndBiases(tmp_path, "mine")
+    text = "config key 'train.wandb': RuntimeError: No API key configured."
+    assert str(error.value) == text

@@ -101,7 +101,7 @@ def refused(answer):
         ),
         (
             ["--set", "environment.kwargs={gravty: {type: uniform, low: 1, high: 2}}"],
-            "'environment.kwargs.gravty' is no argument and no attribute of "
+            "'environment.kwargs.gravty' is neither an argument nor an attribute of "
             "CartPoleEnv; did you mean 'gravity'?",
         ),
         (
@@ -154,7 +154,7 @@ def refused(answer):
                 "--set",
                 "environment.id=Blackjack-v1",
             ],
-            "no functional environment",
+            "not a functional environment",
         ),
         (
             ["--set", "environment.backend=envpool", "--set", "environment.id=Nope-v1"],

@@ -78,7 +78,7 @@ def test_wrong_arguments(call):
         benchmark, "simulate", "--config", "cheetah", "--backend", "compiled"
     )
     assert code == 2
-    assert "no functional environment" in errors
+    assert "not a functional environment" in errors
     code, _, errors = call(
         benchmark, "simulate", "--config", "debug", "--backend", "wrokers"
     )

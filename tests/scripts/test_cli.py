@@ -74,6 +74,19 @@ def test_modules_of_the_working_directory_can_be_imported(tmp_path, monkeypatch)
     assert cli.main(["train", "cli_test_environment"]) == 42
 
 
+def test_modules_of_the_working_directory_come_before_all_others(tmp_path, monkeypatch):
+    module = types.ModuleType("agents.scripts.train")
+    module.main = lambda argv: importlib.import_module(argv[0]).answer
+    monkeypatch.setitem(sys.modules, "agents.scripts.train", module)
+    for name, answer in (("installed", 1), ("mine", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cli_test_twice.py").write_text(f"answer = {answer}\n")
+    path = [str(tmp_path / "installed"), str(tmp_path / "mine"), *sys.path]
+    monkeypatch.setattr(sys, "path", path)
+    monkeypatch.chdir(tmp_path / "mine")
+    assert cli.main(["train", "cli_test_twice"]) == 2
+
+
 def test_help_imports_no_library():
     heavy = {"tensorflow", "keras", "matplotlib", "gymnasium", "numpy"}
     program = (

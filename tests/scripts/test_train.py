@@ -1,5 +1,6 @@
 """The command that trains."""
 
+import contextlib
 import datetime
 import json
 import re
@@ -12,6 +13,7 @@ import tensorflow as tf
 from agents.experiments import runs
 from agents.memories import replay
 from agents.scripts import commands, train
+from agents.tools import files
 
 
 def read(path):
@@ -145,19 +147,36 @@ def test_halves_give_the_same_numbers_again_and_while_debugging(
     first, second, eager = (
         tmp_path / x / "1-debug" for x in ("first", "second", "eager")
     )
-    files = [x / "metrics.jsonl" for x in (first, second)]
-    assert files[0].read_bytes() == files[1].read_bytes()
+    metrics = [x / "metrics.jsonl" for x in (first, second)]
+    assert metrics[0].read_bytes() == metrics[1].read_bytes()
     where = ["--logdir", tmp_path / "eager", "--timestamp", 1, "--debug"]
     monkeypatch.setattr(commands, "start_tensorflow", tf.config.run_functions_eagerly)
     try:
         assert call(train, *arguments, *where) == (0, "", "")
     finally:
         tf.config.run_functions_eagerly(False)
-    for ours, theirs in zip(read(eager / "metrics.jsonl"), read(files[0]), strict=True):
+    for ours, theirs in zip(
+        read(eager / "metrics.jsonl"), read(metrics[0]), strict=True
+    ):
         assert ours.pop("phase") == theirs.pop("phase")
         np.testing.assert_allclose(
             list(ours.values()), list(theirs.values()), rtol=1e-5, atol=1e-5
         )
+
+
+def test_functional_environments_can_be_debugged(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "start_tensorflow", tf.config.run_functions_eagerly)
+    changes = ["environment.num_agents=2", "train.eval_episodes=2"]
+    changes += ["train.steps=64", "train.eval_every=64", "algorithm.unroll_length=8"]
+    arguments = [x for change in changes for x in ("--set", change)]
+    where = ["--logdir", tmp_path, "--timestamp", 1, "--quiet", "--debug"]
+    try:
+        code, *texts = call(train, "--config", "memory_impala", *arguments, *where)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert (code, texts) == (0, ["", ""])
+    rows = read(tmp_path / "1-memory_impala" / "metrics.jsonl")
+    assert [row["phase"] for row in rows] == ["train", "evaluate"]
 
 
 @pytest.mark.slow
@@ -241,12 +260,53 @@ def test_kernels_for_convolutions_change_nothing_else(trained_on):
 WRONG = "algorithm.network={layers: [{type: conv2d, filters: 8, kernel_size: 3}]}"
 
 
+def failing(event):
+    raise OSError("the disk of others")
+
+
+def replacing(event):
+    return {"step": 3.0}
+
+
+@pytest.mark.parametrize("name", ["failing", "replacing"])
+def test_callbacks_that_fail_end_a_run_with_exit_code_1(call, tmp_path, name):
+    code, _, errors = call(
+        train,
+        *("--config", "debug", "--logdir", tmp_path, "--timestamp", 1, "--quiet"),
+        *("--set", "environment.backend=serial", "--set", "train.steps=256"),
+        *("--set", f"train.callbacks=[{__name__}:{name}]"),
+    )
+    assert code == 1
+    line, *below = errors.splitlines()
+    assert line.startswith("error: ")
+    assert "callback" in line
+    assert bool(below) == (name == "failing")  # It has a traceback.
+    assert (tmp_path / "1-debug" / "config.yaml").exists()
+
+
 def test_a_config_that_cannot_be_built_leaves_no_directory(call, tmp_path):
     arguments = "--config", "debug", "--logdir", tmp_path / "runs", "--timestamp", "1"
     code, _, errors = call(train, *arguments, "--set", WRONG)
     assert code == 2
     assert "cannot take what has the shape (4,)" in errors
     assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_run_that_begins_at_the_same_time_as_others_gets_another_directory(
+    call, tmp_path
+):
+    now = datetime.datetime.now()
+    moments = [now + datetime.timedelta(seconds=x) for x in range(60)]
+    others = [tmp_path / f"{x:%Y%m%dT%H%M%S}-debug" for x in moments]
+    arguments = "--config", "debug", "--logdir", tmp_path, "--set", WRONG
+    with contextlib.ExitStack() as stack:
+        for path in others:
+            path.mkdir()
+            stack.enter_context(files.alone(path))
+        code, _, errors = call(train, *arguments)
+    assert code == 2
+    assert "cannot take what has the shape (4,)" in errors
+    assert sorted(tmp_path.iterdir()) == others
 
 
 def test_a_directory_of_others_stays_if_a_config_cannot_be_built(call, tmp_path):

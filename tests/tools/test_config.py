@@ -68,6 +68,12 @@ def test_element_types_are_converted_too():
     built = build(size=[5.0, 6], network={"layers": [8.0]})
     assert [type(x) for x in built.size] == [int, float]
     assert type(built.network.layers[0]) is int
+    assert config.convert(list[float], [1, "1e-4"], "x") == [1.0, 1e-4]
+    assert config.convert(dict[str, float], {"a": "1e-4"}, "x") == {"a": 1e-4}
+    with pytest.raises(config.ConfigError, match="key 'x' must be str, got 1"):
+        config.convert(list[str], ["a", 1], "x")
+    with pytest.raises(config.ConfigError, match="key 'x.a' must be float, got 'b'"):
+        config.convert(dict[str, float], {"a": "b"}, "x")
 
 
 @pytest.mark.parametrize(

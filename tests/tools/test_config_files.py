@@ -90,6 +90,11 @@ def test_schedules_can_be_assigned():
         ),
         ("steps.more=1", "unknown config key 'steps.more'; 'steps' is 100."),
         ("inner.limit=1", "unknown config key 'inner.limit'; 'inner' is None."),
+        (
+            "options.a.b=1",
+            "unknown config key 'options.a.b'; there is no 'a' yet, so assign it a "
+            "mapping.",
+        ),
     ],
 )
 def test_assignments_of_the_wrong_form(assignment, message):

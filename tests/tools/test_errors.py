@@ -103,6 +103,16 @@ def test_what_is_no_error_of_the_code_passes():
             raise kind("as it is")
 
 
+def test_failures_of_a_run_are_framed_too():
+    frame = errors.framed("x", errors.Failure)
+    with pytest.raises(errors.Failure, match="^as it is$"), frame:
+        raise errors.Failure("as it is")
+    for kind in (errors.Mistake, AssertionError):
+        frame = errors.framed("x", errors.Failure)
+        with pytest.raises(errors.Failure, match=f"^x: {kind.__name__}: no"), frame:
+            raise kind("no\nmore")
+
+
 BUILT_IN = {x for x in dir(builtins) if isinstance(getattr(builtins, x), type)}
 BUILT_IN = {x for x in BUILT_IN if issubclass(getattr(builtins, x), Exception)}
 

@@ -1,5 +1,6 @@
 """YAML of plain values, read in bounded time."""
 
+import json
 import time
 
 import pytest
@@ -49,6 +50,11 @@ def test_what_is_allowed_is_read():
     assert type(read) is dict
     limits = f"[{2**63 - 1}, {-(2**63)}, 0x1F, 1_000, 1e400]"
     assert plain_yaml.read(limits) == [2**63 - 1, -(2**63), 31, 1000, float("inf")]
+
+
+def test_characters_that_json_writes_as_pairs_are_read():
+    value = {"a\U0001f600": "b\U0001f600\u00fc"}
+    assert plain_yaml.read(json.dumps(value)) == value
 
 
 def test_dates_are_text():

@@ -154,3 +154,8 @@ def test_what_has_no_effect_is_named_unless_a_choice_gives_it_one():
     assert "with objective clip; leave it out, or at 0.01." in str(caught.value)
     objective = {"algorithm.objective": space.Choices(("clip", "kl"))}
     space.Space({**target, **objective}).require(values)
+
+
+def test_assignments_hold_any_text():
+    chosen = {"name": "\N{GRINNING FACE} \u00fc", "seed": 3}
+    assert config_files.override({}, space.assignments(chosen)) == chosen

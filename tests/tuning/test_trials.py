@@ -44,6 +44,13 @@ def test_figure_has_a_panel_per_parameter(tmp_path):
     assert not (tmp_path / "none.png").exists()
 
 
+def test_choices_are_shown_as_they_are_written(tmp_path):
+    found = [trials.Trial(0, "", trials.COMPLETE, 1.0, 9, 1.0, "", {"id": "a $^$ b"})]
+    space_ = space.Space({"id": space.Choices(("a $^$ b", "c"))})
+    trials.draw(found, space_, tmp_path / "study.png")
+    assert (tmp_path / "study.png").exists()
+
+
 def test_short_names_can_be_told_apart():
     chosen = {"algorithm.epochs": 3, "a.rate": 0.0012345, "b.rate": [1]}
     assert trials.describe(chosen) == "epochs=3 a.rate=0.001234 b.rate=[1]"
