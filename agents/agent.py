@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import tensorflow as tf
+from ruamel import yaml
 
 from agents import offline
 from agents.environments import make
@@ -329,16 +330,15 @@ class Agent:
         remains; other processes that save there wait.
 
         Raises:
-          AgentError: if the directory has checkpoints of another kind.
+          AgentError: if the config holds Python objects, or the directory has
+            checkpoints of another kind.
           SpaceCodecError: if a space of a custom class cannot be pickled.
           WriteError: if there is no room; the earlier save remains.
         """
         directory = pathlib.Path(directory)
-        text = io.StringIO()
-        config_files.dump(self.config, text)
         both = self.observation_space, self.action_space
         encoded = [*map(space_codec.encode, both)]
-        state = {"config": text.getvalue(), "spaces": encoded}
+        state = {"config": _yaml(sections.to_dict(self.config)), "spaces": encoded}
         directory.mkdir(parents=True, exist_ok=True)
         checkpoints = checkpoint.Checkpoints(directory / "checkpoints", keep=1)
         if checkpoints.names():
@@ -577,7 +577,29 @@ def _config(source: Any) -> experiment.Config:
         source = {"algorithm": source}
     source = {"name": "agent", "train": {}, **source}
     source["environment"] = {"id": "none", **(source.get("environment") or {})}
-    return experiment.resolve(experiment.complete(source))
+    config = experiment.resolve(experiment.complete(source))
+    asks = config.hindsight.share and not config.hindsight.outcome
+    if asks and config.environment.id == "none":
+        raise config_.ConfigError(
+            "hindsight.share has no environment to ask for outcomes; declare "
+            "hindsight.outcome or environment.id."
+        )
+    return config
+
+
+def _yaml(values: Any, path: str = "") -> str:
+    """Return part `path` of a config as YAML; raise AgentError for Python objects."""
+    text = io.StringIO()
+    try:
+        config_files.dump(values, text)
+    except yaml.representer.RepresenterError:
+        for key, part in values.items() if isinstance(values, dict) else ():
+            _yaml(part, f"{path}.{key}" if path else key)  # One of them raises.
+        raise AgentError(
+            f"cannot save config key '{path}', which is {values!r:.80}; describe it by "
+            "text and numbers, such as an import path 'module:name'."
+        ) from None
+    return text.getvalue()
 
 
 def _saved(checkpoints: checkpoint.Checkpoints) -> dict[str, Any]:

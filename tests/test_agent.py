@@ -1,6 +1,7 @@
 """Agents that other programs drive by `act` and `observe`."""
 
 import collections
+import dataclasses
 import gc
 import itertools
 import pickle
@@ -15,11 +16,11 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import agent as agent_
-from agents import tools
+from agents import optimizers, tools
 from agents.environments import make
 from agents.experiments import named, runs
 from agents.testing import algorithms
-from agents.tools import checkpoint, files
+from agents.tools import checkpoint, files, spaces
 from agents.tools import config as config_
 
 QUICK = ("algorithm.jit=false", "algorithm.network={layers: [16]}")
@@ -464,12 +465,31 @@ def test_weights_move_between_agents(cartpole):
         ({"type": "dqm"}, config_.ConfigError, "dqn"),
         ({"type": "ppo"}, agent_.AgentError, "whole episodes.*give max_length"),
         (5, config_.ConfigError, "a config is the name"),
+        (
+            {"algorithm": {"type": "dqn"}, "hindsight": {"share": 0.8}},
+            *(config_.ConfigError, "declare hindsight.outcome or environment.id"),
+        ),
     ],
 )
 def test_wrong_configs(config, error, message):
     env = gymnasium.make("CartPole-v1")
     with pytest.raises(error, match=message):
         agent_.Agent.create(config, env.observation_space, env.action_space)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gs.Box(-1, 1, (0,)), "must hold a number"),
+        (gs.Dict({}), "must hold a number"),
+        (gs.Dict({1: gs.Discrete(2), "a": gs.Discrete(2)}), "1, 'a'. cannot be sorted"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["a2c", "dqn"])
+def test_spaces_that_nothing_can_learn_from_are_refused(kind, space, message):
+    for both in ((space, gs.Discrete(2)), (gs.Box(-1, 1, (3,)), space)):
+        with pytest.raises(spaces.UnsupportedSpaceError, match=f"{message}|is empty"):
+            agent_.Agent.create({"type": kind}, *both)
 
 
 def test_nothing_to_load(tmp_path):
@@ -592,6 +612,32 @@ def test_agents_are_not_saved_where_something_else_is(cartpole, tmp_path):
         with pytest.raises(agent_.AgentError, match="checkpoints is not that of an ag"):
             function(tmp_path)
     assert checkpoints.names() == [name]
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "key"),
+    [
+        ("environment", {"id": lambda: None}, "environment.id"),
+        ("environment", {"kwargs": {"a": {"b": [np.sum]}}}, "environment.kwargs.a.b"),
+        (
+            "algorithm",
+            {"optimizer": optimizers.create("adam", "")},
+            "algorithm.optimizer",
+        ),
+    ],
+)
+def test_configs_with_objects_are_not_saved(
+    cartpole, section, changes, key, tmp_path, monkeypatch
+):
+    config = cartpole.config
+    changed = dataclasses.replace(getattr(config, section), **changes)
+    config = dataclasses.replace(config, **{section: changed})
+    monkeypatch.setattr(cartpole, "config", config)
+    message = f"cannot save config key '{key}', which is .*; describe it by text"
+    with pytest.raises(agent_.AgentError, match=message) as error:
+        cartpole.save(tmp_path / "agent")
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_full_disk_leaves_the_agent_that_was_saved(cartpole, tmp_path, full_disk):

@@ -322,15 +322,15 @@ assert not hasattr(tools, "missing")
 
 
 BUDGETS = {
-    "a2c": (24, 3_350),
-    "apex": (25, 3_950),
-    "dqn": (24, 3_800),
-    "impala": (26, 3_500),
-    "ppo": (24, 3_520),
-    "sac": (25, 3_600),
-    "td3": (24, 3_700),
-    "trpo": (24, 3_400),
-    "vpg": (24, 3_350),
+    "a2c": (24, 3_400),
+    "apex": (25, 4_000),
+    "dqn": (24, 3_850),
+    "impala": (26, 3_550),
+    "ppo": (24, 3_570),
+    "sac": (25, 3_650),
+    "td3": (24, 3_750),
+    "trpo": (24, 3_450),
+    "vpg": (24, 3_400),
 }
 """Files and lines that must be read to understand an algorithm: what it imports."""
 

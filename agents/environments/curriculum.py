@@ -108,8 +108,8 @@ class Curriculum(gymnasium.Wrapper):
                 known = parameters | {*vars(self.unwrapped)}
                 public = {x for x in known if not x.startswith("_")}
                 raise config_.ConfigError(
-                    f"config key 'environment.kwargs.{name}' is no argument and no "
-                    f"attribute of {type(self.unwrapped).__name__}; "
+                    f"config key 'environment.kwargs.{name}' is neither an argument nor "
+                    f"an attribute of {type(self.unwrapped).__name__}; "
                     + config_.did_you_mean(name, public)
                 )
 

@@ -15,16 +15,12 @@ import gymnasium
 import numpy as np
 
 from agents.environments import videos, workers
-from agents.tools import channels, errors, processes
+from agents.tools import channels, checks, processes
 
 _MUJOCO_HINT = (
     "to draw MuJoCo without a display, install the Debian package libegl1 and set "
     "MUJOCO_GL=egl, or libosmesa6 and MUJOCO_GL=osmesa."
 )
-
-
-class RenderError(errors.Mistake):
-    """Environment that cannot be rendered, with the reason in one line."""
 
 
 class Film(gymnasium.Wrapper):
@@ -39,7 +35,7 @@ class Film(gymnasium.Wrapper):
     ):
         """Film one episode per number into an existing directory."""
         super().__init__(env)
-        fps = env.metadata.get("render_fps", 30)
+        fps = env.metadata.get("render_fps") or 30
         self._reel = videos.Reel(directory, numbers, style, fps)
 
     @property
@@ -128,23 +124,26 @@ def window(
       EnvProcessError: if the environment fails.
     """
     if not _has_display():
-        raise RenderError(
+        raise videos.RenderError(
             "there is no display, as DISPLAY and WAYLAND_DISPLAY are not set; write "
             "videos by --outdir instead of --live"
         )
     failure, _ = _attempt(constructor, {}, start_timeout)
     if failure is not None:
-        raise RenderError(failure)
+        raise videos.RenderError(failure)
     return workers.Workers([constructor], 1, timeout, start_timeout)
 
 
 def frame(env: gymnasium.Env) -> np.ndarray:
     """Render an environment, uint8 `[height, width, 3]`."""
     image = env.render()
-    if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[2] < 3:
-        kind = type(image).__name__
-        raise RenderError(f"render() must return an RGB image, got {kind}")
-    return image[..., :3].astype(np.uint8)
+    array = isinstance(image, np.ndarray) and image.dtype == np.uint8
+    if not array or image.ndim != 3 or image.shape[2] < 3:
+        raise videos.RenderError(
+            f"render() must return an RGB image, got {checks.summary(image)}; use uint8 "
+            "[height, width, 3]"
+        )
+    return image[..., :3]
 
 
 def tracked(env: gymnasium.Env) -> gymnasium.Env:
@@ -183,8 +182,8 @@ def _find_variables(
         backend = {**os.environ, **variables}.get("MUJOCO_GL", "display")
         failures.append(f"{backend}: {failure}")
         if not uses_mujoco:
-            raise RenderError(failure)
-    raise RenderError(f"{_MUJOCO_HINT} Tried {'; '.join(failures)}")
+            raise videos.RenderError(failure)
+    raise videos.RenderError(f"{_MUJOCO_HINT} Tried {'; '.join(failures)}")
 
 
 def _has_display() -> bool:
@@ -240,8 +239,10 @@ def _draw(
         if env.render_mode != "human":
             frame(env)
         elif "human" not in env.metadata.get("render_modes", ()):
-            raise RenderError("it has no window, as its render modes lack 'human'")
-    except RenderError as error:
+            raise videos.RenderError(
+                "it has no window, as its render modes lack 'human'"
+            )
+    except videos.RenderError as error:
         failure = str(error)
     except Exception as error:
         failure = " ".join(f"{type(error).__name__}: {error}".split())

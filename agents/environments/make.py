@@ -19,7 +19,7 @@ from agents.environments import (
     workers,
 )
 from agents.environments.mujoco import creation, robot
-from agents.tools import batch_env, errors, limits, processes, wrappers
+from agents.tools import batch_env, errors, limits, processes, spaces, wrappers
 
 if TYPE_CHECKING:  # It imports TensorFlow.
     from agents.tools import steps
@@ -128,7 +128,8 @@ def describe(environment: config.Environment) -> Description:
     Raises:
       EnvironmentNotFound: for unknown names.
       BackendError: if the backend cannot run it.
-      UnsupportedSpaceError: if requested action masks do not fit its spaces.
+      UnsupportedSpaceError: if requested action masks do not fit its spaces, or keys
+        cannot be sorted.
       ConstructorError: if the environment cannot be constructed.
     """
     backend = choose(environment)
@@ -139,6 +140,8 @@ def describe(environment: config.Environment) -> Description:
             with limits.interrupted(None if waits else environment.start_timeout):
                 env, limit = _one(environment, backend)
                 found = env.observation_space, env.action_space
+                for space in found:
+                    spaces.flatten(space)  # Raises for keys that cannot be sorted.
         except processes.EnvError as error:  # Its text has a traceback.
             raise singles.ConstructorError(f"{what}: {error}") from error
     if backend != "compiled":
@@ -185,8 +188,8 @@ def functional(environment: config.Environment) -> Any:
         return singles.function(id)(**kwargs)
     names = ", ".join(package.GYMNASIUM)
     raise config.BackendError(
-        f"{id!r} is no functional environment, as backend compiled needs; it has {names}"
-        ", and classes of yours by module:Class. Use backend workers."
+        f"{id!r} is not a functional environment, as backend compiled needs; it has "
+        f"{names}, and classes of yours by module:Class. Use backend workers."
     )
 
 

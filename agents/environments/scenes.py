@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import tensorflow as tf
 
-from agents.environments import compiled, film, videos
+from agents.environments import compiled, videos
 from agents.environments.functional import functional_env
 from agents.tools import calls, checks, errors, steps
 
@@ -204,11 +204,11 @@ class Rendered(Filmed):
     def _draw(self, scene):
         state = tf.nest.map_structure(tf.convert_to_tensor, scene)
         # Called from a graph, functions could wait forever for the thread that waits.
-        with calls.eagerly(), errors.framed("render() failed", film.RenderError):
+        with calls.eagerly(), errors.framed("render() failed", videos.RenderError):
             images = np.asarray(self._functional.render(state))
         size, expected = len(self), (len(self), *images.shape[1:3], 3)
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape != expected:
-            raise film.RenderError(
+            raise videos.RenderError(
                 f"render() must return uint8 [{size}, height, width, 3] for {size} "
                 f"states, got {checks.summary(images)}"
             )

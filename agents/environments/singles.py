@@ -97,7 +97,7 @@ class Constructor:
                 kwargs = {UNCHECKED: True, **kwargs}
         env = function(**kwargs)
         if not isinstance(env, gymnasium.Env):
-            env = wrappers.OldGym(env)
+            env = wrappers.OldGym(env, kwargs.get("render_mode"))
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from agents.tools import files
+from agents.tools import errors, files
 
 FORMATS = ("mp4", "gif")
 SIDE = 320
 """Pixels that the longer side of an enlarged picture has at least."""
+GIF_FPS = 50
+"""Most frames per second that viewers of GIFs show in time."""
 _PALETTE = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
 _CODECS = {
     "mp4": {"codec": "libx264", "pix_fmt_out": "yuv420p"},
@@ -26,6 +28,10 @@ _CODECS = {
         "output_params": ["-crf", "0", "-preset", "ultrafast"],
     },
 }
+
+
+class RenderError(errors.Mistake):
+    """Environment that cannot be rendered, with the reason in one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +62,12 @@ def shares(rows: int, episodes: int) -> list[range]:
 class Reel:
     """Videos of the first episodes of one environment, a frame per observation.
 
-    A video appears when its episode is complete, named by its number and return.
+    A video appears when its episode is complete, named by its number and return. GIFs
+    skip frames above `GIF_FPS` per second, but not the last one.
 
     Attributes:
-      films: `{"file", "return", "length"}` of every video.
+      films: `{"file", "return", "length"}` of every video, and `"steps_per_frame"`
+        where frames are skipped.
     """
 
     def __init__(
@@ -68,7 +76,9 @@ class Reel:
         """Film one episode per number into an existing directory."""
         self.films: list[dict[str, Any]] = []
         self._directory, self._numbers = pathlib.Path(directory), list(numbers)
-        self._style, self._fps = style, fps
+        gif = style.format == "gif"
+        self._every = max(math.ceil(fps / GIF_FPS), 1) if gif else 1
+        self._style, self._fps = style, fps / self._every
         self._video = None
 
     def begin(self, draw: Callable[[], np.ndarray]) -> None:
@@ -90,7 +100,8 @@ class Reel:
             return
         self._return += reward
         self._length += 1
-        self._video.write(self._frame(draw))
+        if done or self._length % self._every == 0:
+            self._video.write(self._frame(draw))
         if done:
             self._finish()
 
@@ -114,6 +125,8 @@ class Reel:
         self._video.finish(self._directory / name)
         self._video = None
         film = {"file": name, "return": self._return, "length": self._length}
+        if self._every > 1:
+            film["steps_per_frame"] = self._every
         self.films.append(film)
 
 
@@ -126,13 +139,15 @@ class Video:
     def __init__(self, path: pathlib.Path, first: np.ndarray, fps: float):
         import imageio_ffmpeg
 
-        height, width, _ = first.shape
+        height, width, _ = self._shape = first.shape
         self._path = path
         self._padding = [(0, height % 2), (0, width % 2), (0, 0)]
         size = width + width % 2, height + height % 2
         codec = _CODECS[path.suffix[1:]]
+        options = {"macro_block_size": 2, "ffmpeg_log_level": "error", **codec}
+        # In relative paths, ffmpeg takes what precedes a colon for a protocol.
         self._ffmpeg = imageio_ffmpeg.write_frames(
-            path, size, fps=fps, macro_block_size=2, **codec
+            path.absolute(), size, fps=fps, **options
         )
         self._ffmpeg.send(None)
         self.write(first)
@@ -141,8 +156,14 @@ class Video:
         """Append an image, uint8 `[height, width, 3]`.
 
         Raises:
+          RenderError: if its size is not that of the first one.
           WriteError: if ffmpeg has ended.
         """
+        if image.shape != self._shape:
+            raise RenderError(
+                f"render() must return images of one size, got {list(image.shape)} after "
+                f"{list(self._shape)}"
+            )
         try:
             self._ffmpeg.send(np.pad(image, self._padding, mode="edge").tobytes())
         except OSError as error:
@@ -202,12 +223,12 @@ def join(
     """
     import imageio_ffmpeg
 
-    folder, name = pathlib.Path(directory), f"grid.{format}"
+    folder, name = pathlib.Path(directory).absolute(), f"grid.{format}"
     paths = [folder / entry["file"] for entry in films]
     options = _CODECS[format]
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error"]
     command += [x for path in paths for x in ("-i", str(path))]
-    graph, result = _graph([entry["length"] for entry in films]), "[grid]"
+    graph, result = _graph([_num_frames(entry) for entry in films]), "[grid]"
     if format == "gif":
         graph, result = f"{graph};[grid]{_PALETTE}[colored]", "[colored]"
     command += ["-filter_complex", graph, "-map", result, "-c:v", options["codec"]]
@@ -228,8 +249,13 @@ def join(
     return [{**entry, "file": name} for entry in films]
 
 
+def _num_frames(film: dict[str, Any]) -> int:
+    """Return the number of frames of a video of one episode."""
+    return 1 + math.ceil(film["length"] / film.get("steps_per_frame", 1))
+
+
 def _graph(lengths: list[int]) -> str:
-    """Return ffmpeg's filters for episodes of these lengths, ending in `[grid]`."""
+    """Return ffmpeg's filters for videos of these lengths, ending in `[grid]`."""
     columns = math.ceil(math.sqrt(len(lengths)))
     places = [divmod(index, columns) for index in range(len(lengths))]
     layout = "|".join(
@@ -261,16 +287,15 @@ def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) ->
     """
     import imageio_ffmpeg
 
-    lengths: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for entry in films:  # Those of a grid share a file.
-        lengths[entry["file"]] = max(entry["length"], lengths.get(entry["file"], 0))
-    for name, length in lengths.items():
+        counts[entry["file"]] = max(_num_frames(entry), counts.get(entry["file"], 0))
+    for name, expected in counts.items():
         path = pathlib.Path(directory) / name
         try:
-            frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+            frames, _ = imageio_ffmpeg.count_frames_and_secs(str(path.absolute()))
         except RuntimeError:  # Not a video at all.
             frames = 0
-        expected = length + 1
         if frames != expected:
             path.unlink()
             reason = RuntimeError(f"it got {frames} of {expected} frames")

@@ -200,5 +200,5 @@ def _rendering(environment: environments_.Environment, verb: str) -> Iterator[No
     """Name the environment in errors about its rendering."""
     try:
         yield
-    except film.RenderError as error:
+    except videos.RenderError as error:
         raise runs.RunError(f"cannot {verb} {environment.id!r}: {error}") from error

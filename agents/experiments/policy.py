@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -29,7 +30,11 @@ class ExportablePolicy:
         observation_space: gymnasium.Space,
         action_space: gymnasium.Space,
     ) -> None:
-        """Wrap the functions `decide` and `initial_state` of an algorithm."""
+        """Wrap the functions `decide` and `initial_state` of an algorithm.
+
+        Raises:
+          RunError: if two parts of a space would get the same name.
+        """
         import tensorflow as tf
 
         self._algorithm = algorithm
@@ -41,6 +46,7 @@ class ExportablePolicy:
             lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), state
         )
         names = _names("observation", self._observation)
+        _names("action", self._action)
         self.inputs = {
             name: tf.TensorSpec([None, *spec.shape], spec.dtype, name)
             for name, spec in zip(names, spaces.flatten(self._observation), strict=True)
@@ -69,21 +75,25 @@ class ExportablePolicy:
         """Write the policy in one of `FORMATS`, and `card.md` with some facts.
 
         Raises:
-          RunError: if the directory is not empty, a package is missing, or the format
-            cannot express the policy.
+          RunError: if the format is unknown or cannot express the policy, the directory
+            is not empty, or a package is missing.
           WriteError: if it cannot be written; then the directory is empty.
         """
         import tensorflow as tf
 
         directory = pathlib.Path(directory)
-        if directory.is_dir() and any(directory.iterdir()):
-            raise runs.RunError(f"{directory} is not empty; give a new directory.")
-        runs.make_writable(directory)
         writers = {
             "saved_model": self._write_saved_model,
             "onnx": self._write_onnx,
             "litert": self._write_litert,
         }
+        if kind not in FORMATS:
+            raise runs.RunError(
+                f"unknown format {kind!r}; use one of {', '.join(FORMATS)}."
+            )
+        if directory.is_dir() and any(directory.iterdir()):
+            raise runs.RunError(f"{directory} is not empty; give a new directory.")
+        runs.make_writable(directory)
         try:
             file = writers[kind](directory)
             (directory / "card.md").write_text(self._card(file, kind, facts))
@@ -230,7 +240,16 @@ class Stateless:
 def _names(prefix: str, structure: Any) -> list[str]:
     """Name the leaves as arguments of functions, like `observation_camera_left`."""
     paths = spaces.paths(structure)
-    return [f"{prefix}_{x}".replace("/", "_") if x else prefix for x in paths]
+    full = [f"{prefix}_{x}" if x else prefix for x in paths]
+    names = [re.sub("[^A-Za-z0-9]", "_", x) for x in full]
+    alike = [x.lower() for x in names]  # TensorFlow takes them for equal.
+    for index, name in enumerate(alike):
+        if (first := alike.index(name)) < index:
+            raise runs.RunError(
+                f"cannot export parts {paths[first]!r} and {paths[index]!r} of the "
+                f"{prefix}, as both would be named {names[index]!r}; rename one."
+            )
+    return names
 
 
 def _converted(kind: str, convert: Callable[[], Any]) -> Any:

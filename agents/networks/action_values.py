@@ -49,10 +49,11 @@ class ActionValues(keras.layers.Layer):
         super().__init__()
         self.sizes = spaces.choices(action_space)
         if self.sizes is None:
+            spaces.spec(action_space)  # Raises for those that no algorithm takes.
             raise spaces.UnsupportedSpaceError(
                 f"Action space {action_space} has no list of actions to have values; "
-                "use algorithm sac, td3 or a policy gradient such as ppo, or "
-                "gymnasium.spaces.Discrete actions."
+                "use sac or td3 for a floating point Box with finite bounds, else a "
+                "policy gradient such as ppo, or gymnasium.spaces.Discrete actions."
             )
         self._inputs = parts.Inputs(observation_space, action_space)
         self._torso = parts.torso(self._inputs.space, config, seed)

@@ -50,7 +50,8 @@ class Checkpoints:
     blocks, named by their hash. A block that the newest checkpoint also has becomes a
     hard link to that file. So only changed blocks are written, and no checkpoint
     depends on another. One may be marked as the best and is kept however old it is; the
-    symbolic link `best` points to it.
+    symbolic link `best` points to it. Where a copy of the directory has followed the
+    link, `best` is a checkpoint of its own, until another one is marked.
 
     Attributes:
       directory: Directory of the checkpoints.
@@ -112,11 +113,14 @@ class Checkpoints:
 
     def mark(self, name: str) -> None:
         """Point the link `best` to a checkpoint, if the file system has links."""
-        new = self.directory / f".{BEST}"
+        new, best = self.directory / f".{BEST}", self.directory / BEST
         with contextlib.suppress(OSError):
+            if _is_copy(best):
+                best.rename(self.directory / f".deleting-{name}")
+                self._sweep()
             new.unlink(missing_ok=True)
             new.symlink_to(name)
-            new.replace(self.directory / BEST)
+            new.replace(best)
 
     def restore(
         self, trackables: dict[str, Any], name: str | None = None, memory: bool = True
@@ -160,11 +164,13 @@ class Checkpoints:
         paths = self._paths()
         if not paths:
             raise CheckpointError(f"no checkpoint in {self.directory}.")
-        name = name or max(paths)
+        name, best = name or max(paths), self.directory / BEST
+        if name == BEST and _is_copy(best):
+            return best
         if name == BEST:
-            name = os.path.basename((self.directory / BEST).resolve())
+            name = os.path.basename(best.resolve())
         if name not in paths:
-            known = sorted(paths) + [BEST] * (self.directory / BEST).exists()
+            known = sorted(paths) + [BEST] * best.exists()
             raise CheckpointError(
                 f"no checkpoint {name!r} in {self.directory}; "
                 f"there are {', '.join(known)}."
@@ -188,6 +194,11 @@ class Checkpoints:
 def name_of(step: int) -> str:
     """Return the name of the checkpoint at an environment step."""
     return f"step-{step:012d}"
+
+
+def _is_copy(best: pathlib.Path) -> bool:
+    """Return whether `best` is a directory, as in copies that have followed links."""
+    return best.is_dir() and not best.is_symlink()
 
 
 def _save(

@@ -1,7 +1,6 @@
-"""Devices of variables, and the free memory for them.
+"""Devices of variables, their seeds, and the free memory for them.
 
-Operations follow the variables that they use. `devices.use` chooses the devices. Also seeds
-of the variables of networks.
+Operations follow the variables that they use. `devices.use` chooses the devices.
 """
 
 import contextlib

@@ -116,7 +116,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise PlainError("has an integer of more than 64 bits.")
     if isinstance(value, str):
-        units = value.encode("utf-16", "surrogatepass")  # JSON may write a pair of them.
+        units = value.encode(
+            "utf-16", "surrogatepass"
+        )  # JSON may write a pair of them.
         value = units.decode("utf-16", "surrogatepass")
         if wrong := errors.control(value):
             raise PlainError(f"has text with the character {ascii(wrong)}.")

@@ -34,6 +34,11 @@ class Recorder:
     def __init__(
         self, observation_space: gymnasium.Space, action_space: gymnasium.Space
     ) -> None:
+        """Create an empty recording.
+
+        Raises:
+          RecordingError: if two parts of a space have the same path.
+        """
         self._parts = _parts(observation_space, action_space)
         self._steps: list[list[np.ndarray]] = []
 
@@ -91,7 +96,7 @@ def load(
       `terminated`, `truncated` and `next_observation`.
 
     Raises:
-      RecordingError: if the file is missing, damaged or for other spaces.
+      RecordingError: if the file is missing, damaged, for other spaces, or has no steps.
     """
     parts = _parts(observation_space, action_space)
     try:
@@ -105,6 +110,8 @@ def load(
             raise RecordingError(
                 f"recording {filename} has no {name}, but {', '.join(arrays)}."
             )
+        if arrays["reward"].shape == (0,):
+            raise RecordingError(f"recording {filename} has no steps.")
         array, steps = arrays[name], arrays["reward"].shape[:1] or (0,)
         if array.shape != (*steps, *spec.shape) or array.dtype != spec.dtype:
             raise RecordingError(
@@ -163,10 +170,17 @@ def _parts(
 ) -> dict[str, leaves.Leaves]:
     """Create a converter for each structure of a recording."""
     both = (observation_space, action_space, observation_space)
-    return {
+    parts = {
         name: leaves.Leaves(space, name, RecordingError, within=name == "action")
         for name, space in zip(STRUCTURES, both, strict=True)
     }
+    for part in parts.values():
+        for name in part.names:
+            if part.names.count(name) > 1:
+                raise RecordingError(
+                    f"cannot record two parts named {name!r}; rename the key with '/'."
+                )
+    return parts
 
 
 def _specs(parts: dict[str, leaves.Leaves]) -> dict[str, spaces.Spec]:

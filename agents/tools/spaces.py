@@ -32,15 +32,24 @@ class Spec:
         return np.zeros((*leading, *self.shape), self.dtype)
 
 
-def spec(space: spaces.Space, path: str = "") -> Any:
-    """Return the structure of `Spec` for a space, which is part `path` of another one.
+def spec(space: spaces.Space) -> Any:
+    """Return the structure of `Spec` for a space.
 
     Floating point boxes become float32; integer and boolean boxes keep their dtype;
     Discrete and MultiDiscrete are int64; MultiBinary is int8.
 
     Raises:
-      UnsupportedSpaceError: for Text, Graph, Sequence and other ragged spaces.
+      UnsupportedSpaceError: for Text, Graph, Sequence and other ragged spaces, keys that
+        cannot be sorted, and spaces without any number.
     """
+    found = _spec(space, "")
+    if not sum(np.prod(leaf.shape) for leaf in flatten(found)):
+        raise UnsupportedSpaceError(f"Space {space!s:.40} must hold a number.")
+    return found
+
+
+def _spec(space: spaces.Space, path: str) -> Any:
+    """Return the structure of `Spec` for a space, which is part `path` of another."""
     if isinstance(space, spaces.Box):
         floating = np.issubdtype(space.dtype, np.floating)
         return Spec(space.shape, np.dtype(np.float32 if floating else space.dtype))
@@ -48,10 +57,9 @@ def spec(space: spaces.Space, path: str = "") -> Any:
         return Spec(space.shape, np.dtype(np.int64))
     if isinstance(space, spaces.MultiBinary):
         return Spec(space.shape, np.dtype(np.int8))
-    if isinstance(space, spaces.Dict):
-        return {key: spec(space[key], f"{path}/{key}") for key in sorted(space.spaces)}
-    if isinstance(space, spaces.Tuple):
-        return tuple(spec(child, f"{path}/{i}") for i, child in enumerate(space.spaces))
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        found = {key: _spec(child, f"{path}/{key}") for key, child in children(space)}
+        return found if isinstance(space, spaces.Dict) else tuple(found.values())
     part = f"{type(space).__name__} of part {path[1:]!r}" if path else f"{space!s:.40}"
     raise UnsupportedSpaceError(
         f"Space {part} is not supported; use Box, Discrete, MultiDiscrete, MultiBinary, "
@@ -66,7 +74,11 @@ def children(node: Any) -> list[tuple[Any, Any]] | None:
     actions may be lists of numbers.
     """
     if isinstance(node, Mapping):
-        return [(key, node[key]) for key in sorted(node)]
+        try:
+            return [(key, node[key]) for key in sorted(node)]
+        except TypeError:
+            text = f"Keys {[*node]} cannot be sorted; use strings only."
+            raise UnsupportedSpaceError(text) from None
     if isinstance(node, tuple | spaces.Tuple):
         return list(enumerate(node))
     return None
@@ -171,7 +183,7 @@ def mask_sizes(
     if sizes is None:
         raise UnsupportedSpaceError(
             f"Observation {ACTION_MASK} needs a Discrete or MultiDiscrete action space,"
-            f" got {action_space}; rename it if it is no mask."
+            f" got {action_space}; rename it if it is not a mask."
         )
     mask = observation_space[ACTION_MASK]
     parts = [(size,) for size in sizes]

@@ -256,14 +256,24 @@ class OldGym(gymnasium.Env):
 
     `reset` may return an observation only, `step` four values, and spaces may come from
     another package. Results in the new form pass unchanged.
+
+    Args:
+      env: Environment of any class.
+      render_mode: Argument for a `render` that takes a mode; by default the attribute of
+        the environment.
     """
 
-    def __init__(self, env: Any):
+    def __init__(self, env: Any, render_mode: str | None = None):
         self.env = env
         self.observation_space = _convert_space(env.observation_space)
         self.action_space = _convert_space(env.action_space)
         self.metadata = getattr(env, "metadata", {})
-        self.render_mode = getattr(env, "render_mode", None)
+        self.render_mode = render_mode or getattr(env, "render_mode", None)
+
+    @property
+    def unwrapped(self) -> Any:
+        """Environment that has the attributes, which is of another class."""
+        return getattr(self.env, "unwrapped", self.env)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         if seed is not None and hasattr(self.env, "seed"):
@@ -288,6 +298,9 @@ class OldGym(gymnasium.Env):
         return observation, reward, bool(done) and not truncated, truncated, info
 
     def render(self) -> Any:
+        known = inspect.signature(self.env.render).parameters
+        if self.render_mode and "mode" in known:
+            return self.env.render(mode=self.render_mode)
         return self.env.render()
 
     def close(self):

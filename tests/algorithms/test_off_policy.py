@@ -212,8 +212,8 @@ def test_critics_have_weighted_squared_errors_and_absolute_priorities(name):
 @pytest.mark.parametrize(
     ("name", "space", "message"),
     [
-        ("dqn", gs.Box(-1, 1, (2,)), "use algorithm sac, td3 or a policy gradient"),
-        ("apex", gs.MultiBinary(2), "use a policy gradient such as ppo, or gymnasium"),
+        ("dqn", gs.Box(-1, 1, (2,)), "use sac or td3 for a floating"),
+        ("apex", gs.MultiBinary(2), "else a policy gradient such as ppo, or gymnasium"),
         ("sac", gs.Box(-np.inf, np.inf, (2,)), "no floating point Box with finite"),
         ("sac", gs.MultiBinary(2), "use a policy gradient such as ppo"),
         ("td3", gs.Discrete(3), "or dqn for Discrete"),

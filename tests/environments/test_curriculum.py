@@ -6,7 +6,7 @@ import pytest
 from environments_for_tests import Growing, Told
 
 from agents import tools
-from agents.environments import Environment, config, curriculum, make
+from agents.environments import Environment, config, curriculum, film, make
 from agents.testing import mock_algorithm
 from agents.tools import checks, processes, schedules
 from agents.tools import config as config_
@@ -171,6 +171,49 @@ def test_gravity_of_gymnasiums_environments():
         batch.close()
 
 
+class Old:
+    """Environment as of Gym 0.21, which observes an attribute."""
+
+    observation_space = gymnasium.spaces.Box(0, 10, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.gain = 1.0
+
+    def reset(self):
+        return np.full(1, self.gain, np.float32)
+
+    def step(self, action):
+        return self.reset(), 0.0, True, {}
+
+    def render(self, mode="human"):
+        return np.full((8, 8, 3), 9, np.uint8) if mode == "rgb_array" else True
+
+
+def old(render_mode=None):
+    return Old()
+
+
+def test_attributes_of_old_environments_change():
+    kwargs = {"gain": UNIFORM}
+    for limit in (None, 5):
+        batch = make.batch(
+            Environment(old, "serial", 1, max_length=limit, kwargs=kwargs)
+        )
+        seen = [batch.reset(seeds=[seed])[0].item() for seed in range(5)]
+        assert len(set(seen)) == 5
+        assert all(2 <= x <= 5 for x in seen)
+    with pytest.raises(config_.ConfigError, match="attribute of Old; .*'gain'"):
+        make.describe(Environment(old, "serial", kwargs={"gian": UNIFORM}))
+
+
+def test_old_environments_are_rendered_in_the_mode_of_their_argument():
+    kwargs = {"render_mode": "rgb_array", "gain": UNIFORM}
+    env = make.constructor(Environment(old, "serial", kwargs=kwargs))()
+    env.reset()
+    assert film.frame(env).shape == (8, 8, 3)
+
+
 def test_other_mappings_are_arguments():
     kwargs = {
         "goal": {"type": "Goal", "size": 3},
@@ -202,7 +245,7 @@ def test_mistakes():
         Environment(Told, kwargs={"x": {**LINEAR, "unit": "updates"}})
     with pytest.raises(config_.ConfigError, match="x.low' must be float, got 'a'"):
         Environment(Told, kwargs={"x": {**UNIFORM, "low": "a"}})
-    with pytest.raises(config_.ConfigError, match="wend' is no .* mean 'wind'"):
+    with pytest.raises(config_.ConfigError, match="wend' is neither .* mean 'wind'"):
         make.describe(Environment(Told, kwargs={"wend": LINEAR}))
 
 

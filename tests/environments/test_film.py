@@ -64,6 +64,45 @@ def test_every_frame_is_one_observation(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [names[0], names[2]]
 
 
+class Drawing(gymnasium.Env):
+    """Draws what it is told to."""
+
+    def __init__(self, image):
+        self.image = image
+
+    def render(self):
+        return self.image
+
+
+@pytest.mark.parametrize(
+    ("image", "got"),
+    [
+        (None, "got NoneType None"),
+        (np.zeros((8, 6), np.uint8), r"got uint8 \[8, 6\]"),
+        (np.zeros((8, 6, 1), np.uint8), r"got uint8 \[8, 6, 1\]"),
+        (np.full((8, 6, 3), 0.9), r"got float64 \[8, 6, 3\]"),
+        (np.full((8, 6, 3), 300), r"got int64 \[8, 6, 3\]"),
+    ],
+)
+def test_pictures_of_other_types_and_shapes_are_refused(image, got):
+    message = rf"must return an RGB image, {got}; use uint8 \[height, width, 3\]$"
+    with pytest.raises(videos.RenderError, match=message):
+        film.frame(Drawing(image))
+    right = np.zeros((8, 6, 4), np.uint8)
+    assert film.frame(Drawing(right)).shape == (8, 6, 3)
+
+
+def test_rates_that_are_unknown_have_a_default(tmp_path):
+    env = Drawing(np.zeros((8, 6, 3), np.uint8))
+    env.reset = lambda **kwargs: (0, {})
+    env.step = lambda action: (0, 1.0, True, False, {})
+    env.metadata = {"render_fps": None}
+    made = film.Film(env, tmp_path, range(1), videos.PLAIN)
+    made.reset()
+    made.step(0)
+    assert read(tmp_path / made.films[0]["file"])[0] == 30
+
+
 def test_incomplete_episodes_leave_nothing(tmp_path):
     made = constructor("environments_for_tests:counting", 7)
     batch = film.batch(made, tmp_path, rows=1, episodes=2)
@@ -150,7 +189,9 @@ def test_environments_without_mujoco_keep_their_view():
 def test_mujoco_without_graphics_names_the_packages(monkeypatch, tmp_path):
     monkeypatch.setenv("MUJOCO_GL", "glfw")  # Needs a display.
     made = constructor("HalfCheetah-v5", 12)
-    with pytest.raises(film.RenderError, match="libegl1.*libosmesa6.*glfw: ") as error:
+    with pytest.raises(
+        videos.RenderError, match="libegl1.*libosmesa6.*glfw: "
+    ) as error:
         film.batch(made, tmp_path, rows=1, episodes=1)
     assert "\n" not in str(error.value)
 
@@ -171,7 +212,7 @@ def test_backends_are_tried_in_order(monkeypatch):
     assert film._find_variables(None, 60.0) == osmesa
     assert tried == [egl, osmesa]
     uses_mujoco = False  # Then none of them matters.
-    with pytest.raises(film.RenderError, match="^ImportError: none$"):
+    with pytest.raises(videos.RenderError, match="^ImportError: none$"):
         film._find_variables(None, 60.0)
     uses_mujoco = True
     tried.clear()
@@ -180,7 +221,7 @@ def test_backends_are_tried_in_order(monkeypatch):
     assert tried == [{}, {"MUJOCO_GL": "egl"}, {"MUJOCO_GL": "osmesa"}]
     tried.clear()
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    with pytest.raises(film.RenderError, match="egl: ImportError: none"):
+    with pytest.raises(videos.RenderError, match="egl: ImportError: none"):
         film._find_variables(None, 60.0)
     assert tried == [{}]
 

@@ -137,6 +137,17 @@ def test_masks_that_cannot_be_are_refused():
         make.describe(Environment("Pendulum-v1", action_mask=True))
 
 
+def test_keys_that_cannot_be_sorted_are_refused():
+    class Mixed(mocks.MockEnvironment):
+        def __init__(self):
+            super().__init__()
+            spaces_ = dict.fromkeys((1, "a"), self.observation_space)
+            self.observation_space = gymnasium.spaces.Dict(spaces_)
+
+    with pytest.raises(spaces.UnsupportedSpaceError, match="1, 'a'. cannot be sorted"):
+        make.describe(Environment(Mixed))
+
+
 @pytest.mark.parametrize("backend", ["serial", "process", "workers", "vector"])
 def test_packages_that_register_environments_at_their_import(
     backend, tmp_path, monkeypatch

@@ -13,7 +13,6 @@ from agents import tools
 from agents.environments import (
     Environment,
     compiled,
-    film,
     functional,
     make,
     scenes,
@@ -130,7 +129,7 @@ def test_render_that_returns_no_pictures(tmp_path):
         def render(self, state):
             return tf.zeros([2, 32, 40])
 
-    with pytest.raises(film.RenderError) as error:
+    with pytest.raises(videos.RenderError) as error:
         rendered(tmp_path, Wrong, 2, 2)
     assert str(error.value) == (
         "render() must return uint8 [2, height, width, 3] for 2 states, got float32 "
@@ -146,7 +145,7 @@ def test_render_that_returns_no_pictures(tmp_path):
     env, _ = rendered(tmp_path, Failing, 2, 2)
     agent = mock_algorithm.MockAlgorithm(env.action_space)
     with pytest.raises(
-        film.RenderError, match="^render\\(\\) failed: LookupError: no c"
+        videos.RenderError, match="^render\\(\\) failed: LookupError: no c"
     ):
         tools.simulate(env, agent, 30, training=False)
     env.close()

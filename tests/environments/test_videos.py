@@ -1,5 +1,8 @@
 """Formats of videos, text on frames, and grids."""
 
+import functools
+import pathlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -78,6 +81,73 @@ def test_gif_has_every_frame(tmp_path):
             assert abs(np.asarray(image.convert("RGB")).mean() - level) < 3
 
 
+def filmed(directory, style, fps, length):
+    """Film one episode whose brightness is ten times the step; return its entry."""
+    reel = videos.Reel(directory, range(1), style, fps)
+    reel.begin(lambda: np.zeros((20, 30, 3), np.uint8))
+    for step in range(1, length + 1):
+        draw = functools.partial(np.full, (20, 30, 3), 10 * step, np.uint8)
+        reel.step(1.0, step == length, draw)
+    return reel.films
+
+
+@pytest.mark.parametrize("grid", [False, True])
+@pytest.mark.parametrize(
+    ("fps", "steps"),
+    [(50, range(9)), (60, [0, 2, 4, 6, 8]), (125, [0, 3, 6, 8])],
+)
+def test_gif_skips_frames_that_viewers_would_show_slowly(
+    tmp_path, capfd, grid, fps, steps
+):
+    films = filmed(tmp_path, videos.Style("gif", grid=grid), fps, 8)
+    every = {"steps_per_frame": steps[1]} if steps[1] > 1 else {}
+    name = f"episode-0_return_8.0.{'mkv' if grid else 'gif'}"
+    assert films == [{"file": name, "return": 8.0, "length": 8, **every}]
+    if grid:
+        films = videos.join(tmp_path, films, "gif")
+    videos.require_whole(tmp_path, films)
+    assert capfd.readouterr().err == ""
+    with Image.open(tmp_path / films[0]["file"]) as image:
+        assert image.n_frames == len(steps)
+        durations = []
+        for number, step in enumerate(steps):
+            image.seek(number)
+            durations.append(image.info["duration"])
+            assert abs(np.asarray(image.convert("RGB")).mean() - 10 * step) < 3
+    assert min(durations) >= 20
+    assert abs(np.mean(durations) - 1000 * steps[1] / fps) < 4
+
+
+def test_other_formats_have_every_frame_at_any_rate(tmp_path):
+    (entry,) = filmed(tmp_path, videos.PLAIN, 125, 8)
+    assert entry == {"file": "episode-0_return_8.0.mp4", "return": 8.0, "length": 8}
+    fps, frames = read(tmp_path / entry["file"])
+    assert (fps, len(frames)) == (125, 9)
+
+
+def test_pictures_that_change_their_size_are_refused(tmp_path):
+    path = tmp_path / ".unfinished-0.mp4"
+    video = videos.Video(path, np.zeros((20, 30, 3), np.uint8), 25)
+    message = r"images of one size, got \[22, 30, 3\] after \[20, 30, 3\]$"
+    with pytest.raises(videos.RenderError, match=message):
+        video.write(np.zeros((22, 30, 3), np.uint8))
+    video.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_may_have_a_colon(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    directory = pathlib.Path("vid:x")
+    directory.mkdir()
+    films = filmed(directory, videos.Style(grid=True), 25, 3)
+    for made in (
+        filmed(directory, videos.PLAIN, 25, 3),
+        videos.join(directory, films, "mp4"),
+    ):
+        videos.require_whole(directory, made)
+    assert len(list(directory.iterdir())) == 2
+
+
 def test_incomplete_gif_is_removed(tmp_path):
     entry = write(tmp_path, "episode-0_return_0.0.gif", [50, 100, 150])
     with pytest.raises(files.WriteError, match="it got 3 of 6 frames"):
@@ -122,6 +192,8 @@ def test_small_pictures_are_enlarged_by_a_whole_number(size, factor):
 def test_window_needs_a_display(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(film.RenderError, match=r"^there is no display.*--outdir") as e:
+    with pytest.raises(
+        videos.RenderError, match=r"^there is no display.*--outdir"
+    ) as e:
         film.window(None)
     assert "\n" not in str(e.value)

@@ -225,6 +225,57 @@ def test_every_space_alone_is_exported(write, name, kind, tmp_path):
     compare(made, write(made, tmp_path / "policy"))
 
 
+@pytest.mark.parametrize("write", [litert, onnx])
+def test_keys_may_have_any_characters(write, tmp_path):
+    part = gs.Box(-1, 1, (2,))
+    seen = gs.Dict({"my key": part, "ü": gs.Discrete(3), "a": gs.Dict({"b/c.d": part})})
+    config = {"type": "a2c", **UNROLLS, "network": [8]}
+    made = agent_.Agent.create(config, seen, gs.Dict({"turn left": gs.Discrete(2)}))
+    call = write(made, tmp_path / "policy")
+    inputs = {
+        "observation_a_b_c_d": np.float32([[0.5, -0.5]]),
+        "observation_my_key": np.float32([[0.1, 0.9]]),
+        "observation__": np.array([2]),
+    }
+    action = made.act(
+        {"my key": [0.1, 0.9], "ü": 2, "a": {"b/c.d": [0.5, -0.5]}}, 0, False
+    )
+    assert call(inputs)["action_turn_left"] == action["turn left"]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"camera_left": "x", "camera": {"left": "y"}},
+        {"a b": "x", "a_b": "y"},
+        {"Left": "x", "left": "y"},  # TensorFlow ignores case.
+    ],
+)
+def test_parts_that_would_have_the_same_name_are_refused(keys, tmp_path):
+    def space(node):
+        if isinstance(node, str):
+            return gs.Discrete(3)
+        return gs.Dict({key: space(child) for key, child in node.items()})
+
+    config = {"type": "a2c", **UNROLLS, "network": [8]}
+    one = gs.Discrete(2)
+    for both in ((space(keys), one), (one, space(keys))):
+        made = agent_.Agent.create(config, *both)
+        with pytest.raises(runs.RunError, match="both would be named") as error:
+            made.export(tmp_path / "policy")
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "policy").exists()
+
+
+def test_unknown_format_leaves_no_directory(tmp_path):
+    config = {"type": "a2c", **UNROLLS, "network": [8]}
+    made = agent_.Agent.create(config, gs.Box(-1, 1, (3,)), gs.Discrete(2))
+    message = "unknown format 'tflite'; use one of saved_model, onnx, litert"
+    with pytest.raises(runs.RunError, match=message):
+        made.export(tmp_path / "policy", "tflite")
+    assert not (tmp_path / "policy").exists()
+
+
 @pytest.mark.parametrize("kind", policy_.FORMATS)
 def test_full_disk_is_one_line_and_leaves_nothing(tmp_path, full_disk, kind):
     config = {"type": "a2c", **UNROLLS, "network": [400]}

@@ -136,6 +136,28 @@ def test_best_is_kept_and_found_by_its_name(tmp_path):
     assert directory.state() == {"step": 5}
 
 
+def test_best_is_found_and_replaced_in_a_copy_that_has_followed_links(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    names = [checkpoint.name_of(step) for step in range(4)]
+    for step in range(2):
+        state = {"value": step}
+        checkpoint.Checkpoints(old).save(step, trackables(step), state, names[0])
+    shutil.copytree(old, new)
+    assert not (new / "best").is_symlink()
+    copied = checkpoint.Checkpoints(new, keep=2)
+    assert copied.names() == names[:2]
+    assert [load(new, "best"), load(new)] == [0, 1]
+    expected = f"there are {names[0]}, {names[1]}, best"
+    assert expected in one_line(copied.state, "step")
+    copied.mark(names[1])
+    assert load(new, "best") == 1
+    for step in (2, 3):
+        copied.save(step, trackables(step), {"value": step}, names[2])
+        assert load(new, "best") == 2
+    assert sorted(x.name for x in new.iterdir()) == ["best", *names[2:]]
+    assert load(old, "best") == 0
+
+
 def test_without_a_best_one(tmp_path):
     directory = checkpoint.Checkpoints(tmp_path)
     directory.save(1, {"value": tf.Variable(0)}, {})

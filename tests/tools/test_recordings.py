@@ -85,6 +85,22 @@ def test_full_disk_leaves_the_recording_that_was_saved(tmp_path, full_disk):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_parts_of_the_same_name_are_refused_before_anything_is_recorded(tmp_path):
+    inner = gs.Dict({"b": gs.Discrete(3)})
+    both = gs.Dict({"a/b": BOX, "a": inner})
+    for pair in ((both, BOX), (BOX, both)):
+        with pytest.raises(recordings.RecordingError, match="two parts named .*a/b'"):
+            recordings.Recorder(*pair)
+
+
+def test_recording_without_steps_is_read_as_such(tmp_path):
+    path = tmp_path / "x.npz"
+    record(path, BOX, steps=0)
+    message = f"recording {path} has no steps"
+    with pytest.raises(recordings.RecordingError, match=message):
+        recordings.load(path, SEEN, BOX)
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     path = tmp_path / "x.npz"
     record(path, gs.Discrete(3), 5)

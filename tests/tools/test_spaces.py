@@ -68,6 +68,33 @@ def test_ragged_spaces_raise(space):
         spaces.spec(space)
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        gs.Box(-1, 1, (0,)),
+        gs.Box(-1, 1, (3, 0)),
+        gs.Dict({}),
+        gs.Tuple([]),
+        gs.Dict({"a": gs.Tuple([gs.Box(0, 1, (0,))]), "b": gs.Dict({})}),
+    ],
+)
+def test_spaces_without_any_number_raise(space):
+    with pytest.raises(spaces.UnsupportedSpaceError, match="must hold a number"):
+        spaces.spec(space)
+
+
+def test_parts_may_be_empty_beside_others():
+    space = gs.Dict({"a": gs.Box(0, 1, (0,)), "b": gs.Dict({}), "c": gs.Discrete(2)})
+    assert [x.shape for x in spaces.flatten(spaces.spec(space))] == [(0,), ()]
+
+
+def test_keys_that_cannot_be_sorted_raise():
+    space = gs.Tuple([gs.Dict({1: gs.Discrete(2), "a": gs.Discrete(3)})])
+    for function in (spaces.spec, spaces.flatten):
+        with pytest.raises(spaces.UnsupportedSpaceError, match="1, 'a'. cannot be sor"):
+            function(space)
+
+
 def test_flatten_goes_by_sorted_keys_and_unflatten_is_its_inverse():
     structure = {"z": 1, "a": (2, {"y": 3}), "m": 4}
     leaves = spaces.flatten(structure)

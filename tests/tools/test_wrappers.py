@@ -151,6 +151,10 @@ class Old:
         self.observation_space = self.Box()
         self.limited = limited
         self.seeds = []
+        self.gain = 1.0
+
+    def render(self, mode="human"):
+        return np.ones((2, 2, 3), np.uint8) if mode == "rgb_array" else True
 
     def seed(self, seed):
         self.seeds.append(seed)
@@ -176,6 +180,23 @@ def test_old_gym(limited):
     assert env.step(0)[2:4] == (False, False)
     assert env.step(1)[2:4] == (not limited, limited)
     env.close()
+
+
+def test_old_gym_renders_in_the_mode_that_was_asked_for():
+    assert wrappers.OldGym(Old(False)).render() is True
+    assert wrappers.OldGym(Old(False), "rgb_array").render().shape == (2, 2, 3)
+    new = wrappers.OldGym(gymnasium.make("CartPole-v1", render_mode="rgb_array"))
+    new.reset()
+    assert new.render().ndim == 3
+
+
+def test_old_gym_is_seen_through():
+    old = Old(False)
+    assert wrappers.OldGym(old).unwrapped is old
+    env = gymnasium.wrappers.TimeLimit(wrappers.OldGym(old), 5)
+    assert env.unwrapped is old
+    new = gymnasium.make("CartPole-v1")
+    assert wrappers.OldGym(new).unwrapped is new.unwrapped
 
 
 def test_new_environments_pass_through_old_gym():

@@ -44,7 +44,7 @@ def _robot(environment: config.Environment) -> robot.Robot:
     if robot.is_robot(function):
         return function(**kwargs)
     raise config.BackendError(
-        f"{id!r} is no robot, as backend mujoco needs; it has "
+        f"{id!r} is not a robot, as backend mujoco needs; it has "
         f"{', '.join(task.GYMNASIUM)}, and classes of yours by module:Class. Use "
         "backend workers."
     )

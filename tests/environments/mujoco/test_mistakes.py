@@ -177,7 +177,7 @@ def test_what_varies_must_be_declared(create):
 
 
 def test_functions_that_are_no_robots_are_refused():
-    with pytest.raises(config.BackendError, match="is no robot.*Ant-v5.*workers"):
+    with pytest.raises(config.BackendError, match="is not a robot.*Ant-v5.*workers"):
         make.batch(Environment("CartPole-v1", "mujoco", 2))
     with pytest.raises(config.BackendError, match="cannot move.*action_mask"):
         make.batch(Environment("Ant-v5", "mujoco", 2, action_mask=True))
