@@ -586,15 +586,19 @@ def atari_pong_dqn() -> Config:
 def atari_pong_apex() -> Config:
     """Play Pong from pixels by agents that explore to different degrees.
 
-    The network is the smaller one of Mnih et al. (2013).
+    The network is the smaller one of Mnih et al. (2013). Sixteen agents explore less than
+    the hundreds of the paper, whose many random actions they would have to share.
     """
     config = _atari_replay(
         "ALE/Pong-v5",
         "apex",
         batch_size=32,
+        normalize_observations=True,
         target_period=1_000,
-        epsilon=0.4,
-        optimizer={"type": "adam", "learning_rate": 1e-4, "clip_norm": 40.0},
+        epsilon=0.1,
+        priority_beta={"type": "linear", "from": 0.4, "to": 1.0, "over": 400_000},
+        learning_rate=_to_zero(2.5e-4, 2_000_000),
+        optimizer={"type": "adam", "clip_norm": 40.0},
         network={"convolutions": [[16, 8, 4], [32, 4, 2]], "layers": [256]},
     )
     return _with(config, "environment", num_agents=16)
