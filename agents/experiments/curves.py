@@ -263,7 +263,7 @@ def read_rows(path: pathlib.Path) -> list[dict]:
     """Read reports from a file of JSON lines; ignore an unfinished last line.
 
     Raises:
-      PlotError: If the file is missing or another line is no report.
+      PlotError: If the file is missing or another line is not a report.
     """
     if not path.is_file():
         raise PlotError(files.absence(path.parent, path.name))

@@ -46,7 +46,7 @@ def size_of(space: gymnasium.Space) -> int:
     floating = isinstance(space, gymnasium.spaces.Box) and space.dtype.kind == "f"
     if not floating or not is_bounded(space):
         raise spaces.UnsupportedSpaceError(
-            f"Action space {space} is no floating point Box with finite bounds; use a "
+            f"Action space {space} is not a floating point Box with finite bounds; use a "
             "policy gradient such as ppo, which acts in all spaces, or dqn for Discrete "
             "and MultiDiscrete ones."
         )

@@ -219,6 +219,6 @@ def apply(layer: Any, value: Any) -> Any:
         result = layer(value, **options)
     if not tf.is_tensor(result):
         raise config.ConfigError(
-            f"layer {name} returns {result!r}, which is no tensor."
+            f"layer {name} returns {result!r}, which is not a tensor."
         )
     return result

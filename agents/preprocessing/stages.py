@@ -266,7 +266,7 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
         value, _ = stage(tf.zeros([1, *spec.shape], spec.dtype), stage.initial_state(1))
     if not tf.is_tensor(value):
         raise config.ConfigError(
-            f"preprocessing {name} returns {value!r}, which is no tensor."
+            f"preprocessing {name} returns {value!r}, which is not a tensor."
         )
     shape, dtype = tuple(value.shape[1:]), value.dtype.as_numpy_dtype
     if np.issubdtype(dtype, np.integer):

@@ -69,7 +69,7 @@ class MockAlgorithm(algorithm.Algorithm):
         self._record("perform", agent_indices, arrays, training)
         specs = spaces.flatten(self._specs)
         leaves = tf.numpy_function(self._act, [agent_indices], [x.dtype for x in specs])
-        leaves = tf.nest.flatten(leaves)  # One leaf is no list eagerly.
+        leaves = tf.nest.flatten(leaves)  # One leaf is not a list eagerly.
         leaves = [
             tf.ensure_shape(leaf, [None, *spec.shape])
             for leaf, spec in zip(leaves, specs, strict=True)

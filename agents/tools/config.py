@@ -47,7 +47,7 @@ def did_you_mean(
     near = difflib.get_close_matches(str(name)[:100], known, 1, 0.5)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"known are {', '.join(known if shown is None else shown)}."
+    return f"choose from {', '.join(known if shown is None else shown)}."
 
 
 def declaration(value: Any, what: str = "it") -> dict:
@@ -85,7 +85,7 @@ def find(path: str) -> Any:
         raise NotImportedError(f"{path!r} is not imported here.")
     module, _, name = path.partition(":")
     if not all([*module.split("."), *name.split(".")]):
-        raise ConfigError(f"{path!r} is no import path 'module:name'.")
+        raise ConfigError(f"{path!r} is not an import path 'module:name'.")
     what = f"cannot import {path!r}"
     with errors.framed(what, ConfigError):
         found = imported = importlib.import_module(module)
@@ -95,7 +95,7 @@ def find(path: str) -> Any:
                 raise ConfigError(f"{what}: {kind} has no attribute {part!r}.")
             found = getattr(found, part)
     if not callable(found):
-        raise ConfigError(f"{path!r} is no class or function.")
+        raise ConfigError(f"{path!r} is neither a class nor a function.")
     return found
 
 

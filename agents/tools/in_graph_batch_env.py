@@ -132,7 +132,7 @@ class InGraphBatchEnv:
         leaves = tf.nest.flatten(action)
         inputs = [start, finish, before.first, *leaves]
         results = _call(self._simulate, inputs, dtypes)
-        numbers, *others = tf.nest.flatten(results)  # One eager result is no list.
+        numbers, *others = tf.nest.flatten(results)  # One eager result is not a list.
         numbers = tf.ensure_shape(numbers, [self._size, self._columns.width])
         others = [
             tf.ensure_shape(x, [self._size, *spec.shape])

@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise PlainError(f"has the key {key!r}, which is no text; quote it.")
+                raise PlainError(f"has the key {key!r}, which is not text; quote it.")
         return {_plain(key): _plain(x) for key, x in value.items()}
     if isinstance(value, list):
         return [_plain(x) for x in value]

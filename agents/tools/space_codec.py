@@ -74,7 +74,7 @@ def decode(value: dict[str, Any], allow_pickle: bool = False) -> spaces.Space:
     if kind == "Dict":
         return spaces.Dict([(k, decode(x, allow_pickle)) for k, x in value["spaces"]])
     if kind not in ("Discrete", "MultiDiscrete", "Box"):
-        raise SpaceCodecError(f"{kind!r} is no type of space that is known here.")
+        raise SpaceCodecError(f"{kind!r} is not a type of space that is known here.")
     dtype = np.dtype(value["dtype"])
     if kind == "Discrete":
         # Before Gymnasium 1.3 there was no other type.

@@ -36,7 +36,7 @@ def prepare(
     if (directory / "config.yaml").exists():
         for name, values in contents.items():
             if not (directory / name).exists():
-                raise runs.RunError(f"{directory} is no study, it has no {name}.")
+                raise runs.RunError(f"{directory} is not a study: it has no {name}.")
             old = config_files.load_mapping(directory / name)
             changes = config_files.differences(old, values)
             if changes:

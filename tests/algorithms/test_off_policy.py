@@ -214,7 +214,7 @@ def test_critics_have_weighted_squared_errors_and_absolute_priorities(name):
     [
         ("dqn", gs.Box(-1, 1, (2,)), "use sac or td3 for a floating"),
         ("apex", gs.MultiBinary(2), "else a policy gradient such as ppo, or gymnasium"),
-        ("sac", gs.Box(-np.inf, np.inf, (2,)), "no floating point Box with finite"),
+        ("sac", gs.Box(-np.inf, np.inf, (2,)), "not a floating point Box with finite"),
         ("sac", gs.MultiBinary(2), "use a policy gradient such as ppo"),
         ("td3", gs.Discrete(3), "or dqn for Discrete"),
     ],

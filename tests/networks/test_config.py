@@ -37,7 +37,7 @@ def test_nature_network_has_its_published_size():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"layers": ("rmm",)}, "unknown layer 'rmm'; known are dense"),
+        ({"layers": ("rmm",)}, "unknown layer 'rmm'; choose from dense"),
         ({"initializer": "x"}, "initializer"),
         ({"continuous": "gamma"}, "continuous must be"),
     ],

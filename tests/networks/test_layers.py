@@ -328,7 +328,7 @@ def test_regularization_shrinks_the_weights_that_are_learned():
         ({"layers": [{"type": "dropout", "rate": 7}]}, "layer dropout: "),
         ({"layers": ["no_such_module:Layer"]}, "cannot import 'no_such_module:Layer'"),
         ({"layers": [f"{HERE}:Nothing"]}, "cannot import .*Nothing"),
-        ({"layers": [f"{HERE}:HERE"]}, "is no class or function"),
+        ({"layers": [f"{HERE}:HERE"]}, "is neither a class nor a function"),
         (
             {"layers": [{"type": "dense", "units": 1, "kernel_regularizer": "l3"}]},
             "kernel_regularizer 'l3' is unknown; did you mean 'l[12]'",

@@ -115,7 +115,7 @@ def test_optimizers_are_returned_as_they_are():
         # Types.
         ("adamm", "'a.type' is 'adamm'; did you mean 'adam'?"),
         ("Adam", "'a.type' is 'Adam'; did you mean 'adam'?"),
-        ("zzz", "'a.type' is 'zzz'; known are adadelta, "),
+        ("zzz", "'a.type' is 'zzz'; choose from adadelta, "),
         ("multioptimizer", "'a.type' is 'multioptimizer'; "),
         (
             "{type: line_search, optimizer: {type: natural_gradien}}",

@@ -156,7 +156,7 @@ def test_mapping_is_needed():
         ),
         (
             {"inner": {"zzz": 1}},
-            "unknown config key 'inner.zzz'; known are limit, name.",
+            "unknown config key 'inner.zzz'; choose from limit, name.",
         ),
     ],
 )
@@ -213,7 +213,7 @@ def test_suggestion_for_names():
     assert config.did_you_mean("cheeta", ["cheetah", "ant"]) == (
         "did you mean 'cheetah'?"
     )
-    assert config.did_you_mean("x", ["b", "a"]) == "known are a, b."
+    assert config.did_you_mean("x", ["b", "a"]) == "choose from a, b."
 
 
 def test_plain_values_of_a_config():

@@ -23,7 +23,7 @@ SPACES = {
     "half": gs.Box(-1, 1, (2,), np.float16),
     "other bytes": gs.Box(-1, 1, (2,), np.dtype(">f4")),
     "scalar": gs.Box(-1, 1, ()),
-    "empty": gs.Box(-1, 1, (0, 2)),
+    "empty": gs.Tuple([gs.Box(-1, 1, (0, 2)), gs.Box(-1, 1, (1,))]),
     "flags": gs.Box(0, 1, (3,), np.bool_),
     "long": gs.Box(
         np.array([-(2**62) - 1, 3]), np.array([2**53 + 1, 4]), dtype=np.int64
@@ -113,5 +113,5 @@ def test_what_cannot_be_saved_or_read():
     saved["data"] = saved["data"][:-20]
     with pytest.raises(space_codec.SpaceCodecError, match="OwnBox cannot be read"):
         space_codec.decode(saved, allow_pickle=True)
-    with pytest.raises(space_codec.SpaceCodecError, match="'Text' is no type of space"):
+    with pytest.raises(space_codec.SpaceCodecError, match="'Text' is not a type of space"):
         space_codec.decode({"type": "Text"})

@@ -97,7 +97,7 @@ def test_every_kind_of_dimension(tmp_path):
         ("a: [.nan, 1]", "choices are plain YAML values"),
         ("a: [!!set {x}]", "a tag that is not allowed"),
         ("name: [a, b]", "key 'name': this is nothing that can be varied"),
-        ("1: [a, b]", "has the key 1, which is no text; quote it"),
+        ("1: [a, b]", "has the key 1, which is not text; quote it"),
     ],
 )
 def test_mistakes_in_the_file(tmp_path, text, message):

@@ -186,7 +186,7 @@ def test_another_config_or_space_is_refused(tmp_path):
         make_study(tmp_path / "study", Runs([1.0]), dimensions)
     assert "another space.yaml: algorithm.epochs.high: 8 -> 9" in str(error.value)
     (tmp_path / "study" / "space.yaml").unlink()
-    with pytest.raises(runs.RunError, match=r"is no study, it has no space\.yaml"):
+    with pytest.raises(runs.RunError, match=r"is not a study: it has no space\.yaml"):
         make_study(tmp_path / "study", Runs([1.0]))
 
 
