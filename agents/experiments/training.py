@@ -316,5 +316,8 @@ class Training:
 
 def _reason(error: Exception) -> str:
     """Return the line of an error without TensorFlow's additions."""
-    line = str(error).partition("\n\t [[")[0].strip().split("\n")[-1]
+    text = str(error)
+    if found := re.search(r"Detected unsupported operations .*?: (\w+)", text):
+        return f"XLA cannot compile the operation {found[1]}; set algorithm.jit=false."
+    line = text.partition("\n\t [[")[0].strip().split("\n")[-1]
     return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)

@@ -20,6 +20,14 @@ from agents.tools import config_files, sections
             ),
             "It broke.",
         ),
+        (
+            ValueError(
+                "Graph execution error:\n\nDetected at node x\nDetected unsupported "
+                "operations when trying to compile graph x_0[] on XLA_CPU_JIT: Unique "
+                "(No registered 'Unique' OpKernel)\n\nFile x, line 3, in step"
+            ),
+            "XLA cannot compile the operation Unique; set algorithm.jit=false.",
+        ),
         (ValueError("{{function_node __x}} It broke. [Op:Check] name: "), "It broke."),
     ],
 )

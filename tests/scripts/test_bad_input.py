@@ -242,7 +242,9 @@ def test_config_file_that_is_no_file(call, tmp_path, kind):
         path.symlink_to(kind)
     for script in (train, configs):
         arguments = ["--config", path] if script is train else [path]
-        assert "own.yaml: it is not a regular file." in refused(call(script, *arguments))
+        assert "own.yaml: it is not a regular file." in refused(
+            call(script, *arguments)
+        )
 
 
 @pytest.mark.usefixtures("no_process")

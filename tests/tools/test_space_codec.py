@@ -113,5 +113,7 @@ def test_what_cannot_be_saved_or_read():
     saved["data"] = saved["data"][:-20]
     with pytest.raises(space_codec.SpaceCodecError, match="OwnBox cannot be read"):
         space_codec.decode(saved, allow_pickle=True)
-    with pytest.raises(space_codec.SpaceCodecError, match="'Text' is not a type of space"):
+    with pytest.raises(
+        space_codec.SpaceCodecError, match="'Text' is not a type of space"
+    ):
         space_codec.decode({"type": "Text"})

@@ -19,7 +19,10 @@ ACTIONS = np.random.default_rng(0).uniform(-1, 1, (60, 3, 1)).astype(np.float32)
     [
         (lambda data: data.qpoz, "no field of MjData 'qpoz'; did you mean 'qpos'"),
         (lambda data: data.joint("hing"), "no joint 'hing'; did you mean 'hinge'"),
-        (lambda data: data.body("x"), "no body 'x'; choose from ball, cart, pole, world"),
+        (
+            lambda data: data.body("x"),
+            "no body 'x'; choose from ball, cart, pole, world",
+        ),
         (lambda data: data.body("pole").mess, "no field of MjData 'mess'"),
         (lambda data: setattr(data, "qpos", 0), "qpos .* cannot be set.*read-only"),
     ],
