@@ -74,7 +74,7 @@ def test_new_algorithm_is_trained_by_its_config(tmp_path):
     assert max(x["score"] for x in rows) >= 475
 
 
-@pytest.mark.quick("swing_up")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROBOTS)
 def test_robots_are_trained_by_their_configs(tmp_path, name):
     steps = "--set", "train.steps=8192", "--set", "train.eval_every=8192"
@@ -127,6 +127,7 @@ def play(address, agent, num_episodes):
     return start("client", *options, path="")
 
 
+@pytest.mark.slow
 def test_agent_serves_other_processes(serve, tmp_path):
     server, address = serve()
     clients = [play(address, agent, 3) for agent in (0, 1)]

@@ -38,7 +38,7 @@ def blocks(*languages):
     return [(name, text) for name, language, text in BLOCKS if language in languages]
 
 
-SLOW = ("RayExecutor", '"natural_gradient"')
+SLOW = ("RayExecutor", '"natural_gradient"', '"lstm"')
 """Words of code that takes long."""
 
 

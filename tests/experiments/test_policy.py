@@ -178,6 +178,7 @@ def litert(agent, directory):
     return lambda inputs: runner(**inputs)
 
 
+@pytest.mark.quick("nested", "dqn", "sac")
 def test_onnx(agent, tmp_path):
     compare(agent, onnx(agent, tmp_path / "policy"))
 

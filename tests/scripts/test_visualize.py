@@ -179,6 +179,7 @@ def test_returns_of_images_are_raw(call, fresh, tmp_path):
         np.testing.assert_allclose(levels, 40 + 4 * np.arange(11), atol=1.5)
 
 
+@pytest.mark.slow
 def test_functional_environments_draw_themselves(run, fresh, tmp_path):
     logdir = fresh("environment.id=environments_for_tests:Drawn")
     arguments = "--logdir", logdir, "--outdir", tmp_path / "out", "--num_episodes", 3
