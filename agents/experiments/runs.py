@@ -124,11 +124,13 @@ def in_process(config: experiment.Config) -> experiment.Config:
     environment = config.environment
     if make.choose(environment) in VECTORIZED:
         return config
-    changes = {"backend": "serial", "num_workers": None}
-    changed = dataclasses.replace(
-        environment, **changes, action_lag=in_halves(environment)
+    environment = dataclasses.replace(
+        environment,
+        backend="serial",
+        num_workers=None,
+        action_lag=in_halves(environment),  # For equal numbers.
     )
-    return dataclasses.replace(config, environment=changed)
+    return dataclasses.replace(config, environment=environment)
 
 
 def in_halves(environment: environments_.Environment) -> bool:

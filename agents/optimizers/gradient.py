@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from agents.optimizers import adam, replicas, rmsprop
+from agents.optimizers import items as items_
 from agents.optimizers import optimizer as optimizer_
 from agents.tools import bounds, config, placement, schedules
 
@@ -137,10 +138,10 @@ class Gradient(optimizer_.Optimizer):
         batches, which weights do not reach, are those of real items.
         """
         size, copies = self._block, replicas.count(variables)
-        real = tf.shape(items["mask"])[0]
+        real = items_.size_of(items)
         count = -(-real // (size * copies)) * copies
         index = tf.range(count * size)
-        items = tf.nest.map_structure(lambda x: tf.gather(x, index % real), items)
+        items = items_.take(items, index % real)
         weight = tf.cast(index < real, tf.float32)
         items["mask"] *= tf.reshape(weight, [-1, *[1] * (items["mask"].shape.rank - 1)])
         return replicas.mean(
