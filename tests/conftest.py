@@ -12,6 +12,8 @@ import pytest
 # Background jobs of shells ignore interrupts, and so would the processes of tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # Until all modules are imported; see `pytest_collection_finish`.
+
 
 def pytest_configure(config):
     """Keep compiled programs of tests apart from the user's; share out processors."""
@@ -49,6 +51,7 @@ def pytest_collection_finish():
     saves. Slow tests, and scripts in processes of their own, run them as users do.
     """
     gc.freeze()
+    gc.enable()
     gc.set_threshold(10_000, 20, 20)
     if "PYTEST_XDIST_WORKER" in os.environ and "tensorflow" in sys.modules:
         optimizer = sys.modules["tensorflow"].config.optimizer
