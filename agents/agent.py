@@ -253,7 +253,11 @@ class Agent:
             self._learn_of(rows)
 
     def reset(self, agent_indices: int | Sequence[int] | None = None) -> None:
-        """Abandon episodes; the rows begin new ones at their next step."""
+        """Abandon episodes; the rows begin new ones at their next step.
+
+        Raises:
+          AgentError: for rows that do not exist or repeat.
+        """
         rows, _ = self._rows(agent_indices)
         learned = rows[self._pending[rows] & self._known[rows]]
         if len(learned):

@@ -78,6 +78,9 @@ class OrnsteinUhlenbeck(Exploration):
 
     Uhlenbeck and Ornstein (1930), "On the Theory of the Brownian Motion"; Lillicrap et
     al. (2016), "Continuous Control with Deep Reinforcement Learning", where std is 0.2.
+
+    Raises:
+      ValueError: unless `dt` is positive and `theta * dt` in (0, 1].
     """
 
     def __init__(
@@ -188,6 +191,9 @@ class ParameterNoise(Exploration):
           rows: Number of rows.
           std: Target of the deviation of actions.
           factor: Factor by which the deviation of parameters changes.
+
+        Raises:
+          ValueError: unless the factor is above one.
         """
         super().__init__()
         if factor <= 1:

@@ -75,7 +75,7 @@ def learn_from_memory(algorithm: algorithm_.Algorithm) -> None:
 def imitation(
     algorithm: algorithm_.Algorithm, items: dict[str, Any]
 ) -> tuple[tf.Tensor, list]:
-    """Compute the behavioural-cloning loss, and return the variables it trains.
+    """Compute the behavioral-cloning loss, and return the variables it trains.
 
     The loss is the mean of -log p(action) or, for deterministic policies, the mean
     squared difference of actions between -1 and 1.

@@ -1,10 +1,12 @@
 """Learning from recordings before acting: imitation, and a filled memory.
 
-recorder = recordings.Recorder(env.observation_space, env.action_space)
-...                                     # recorder.record(...) after every step
-recorder.save("expert.npz")
-losses = pretraining.imitate(agent, "expert.npz")
-pretraining.fill(agent, "expert.npz")
+Both functions read what a recorder has saved:
+
+    recorder = recordings.Recorder(env.observation_space, env.action_space)
+    ...                                     # recorder.record(...) after every step
+    recorder.save("expert.npz")
+    losses = pretraining.imitate(agent, "expert.npz")
+    pretraining.fill(agent, "expert.npz")
 """
 
 import pathlib
@@ -26,7 +28,7 @@ def imitate(
     learning_rate: float = 1e-3,
     seed: int = 0,
 ) -> np.ndarray:
-    """Train the policy to choose the recorded actions, by behavioural cloning.
+    """Train the policy to choose the recorded actions, by behavioral cloning.
 
     Statistics for normalization learn from the recording first. Recurrent policies are
     trained on pieces of `chunk_length` or `unroll_length` steps, each from the initial

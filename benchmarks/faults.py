@@ -1,4 +1,4 @@
-"""Faults of environments, injected on every backend.
+"""Faults of environments, injected on every backend except `mujoco` and `envpool`.
 
     python benchmarks/faults.py [--backends workers serial] [--faults step reset/hang]
 

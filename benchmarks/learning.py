@@ -181,8 +181,8 @@ def table() -> str:
     """Return the table of all results in Markdown, in the order of the named configs."""
     lines = [
         "| config | environment | steps | seeds | interquartile mean (95% interval) "
-        "| returns of seeds |",
-        "| --- | --- | ---: | ---: | --- | --- |",
+        "| returns of seeds | data |",
+        "| --- | --- | ---: | ---: | --- | --- | --- |",
     ]
     for name in named.EXPERIMENTS:
         path = FOLDER / f"{name}.json"
@@ -206,7 +206,7 @@ def line(name: str, result: dict) -> str:
     id = named.EXPERIMENTS[name]().environment.id.rpartition(":")[2]
     return (
         f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} "
-        f"| {middle}{interval} | {listed} |"
+        f"| {middle}{interval} | {listed} | [curves]({name}.csv), [runs]({name}.json) |"
     )
 
 

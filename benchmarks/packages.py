@@ -293,9 +293,9 @@ def page(results: dict) -> str:
     made = textwrap.fill(
         f"`python benchmarks/packages.py` made this page on {results['date']}. It "
         "installs the packages of each environment and trains in it for "
-        f"{STEPS:,} steps with `agents train --config mine.yaml`. The file has two "
-        f"keys, `environment.id` and `{ALGORITHM}`, and an option where the table says "
-        f"so. All rows share {versions}, unless a package brings another version.",
+        f"{STEPS:,} steps with `agents train --config mine.yaml`. The file has the id, "
+        f"and `--set` adds `{ALGORITHM}`, and an option where the table says so. All "
+        f"rows share {versions}, unless a package brings another version.",
         WIDTH,
         break_on_hyphens=False,
     )

@@ -134,4 +134,5 @@ def test_line_of_results_is_about_the_longest_runs():
     line = learning.line("cartpole", {"finals": finals})
     cells = [x.strip() for x in line.split("|")[1:-1]]
     assert cells[1:4] == ["CartPole-v1", "9", "3"]
-    assert cells[4:] == ["2.00 (1.00 to 3.00)", "1.00, 2.00, 3.00"]
+    assert cells[4:6] == ["2.00 (1.00 to 3.00)", "1.00, 2.00, 3.00"]
+    assert cells[6:] == ["[curves](cartpole.csv), [runs](cartpole.json)"]

@@ -118,9 +118,11 @@ class Chunk(NamedTuple):
 class Actor:
     """Process with environments of some rows and an algorithm that acts in them.
 
-    actor.build()
-    actor.begin(seeds, seed)                 # at every phase
-    chunk = actor.collect(steps, quota, version, weights)
+    The learner calls its methods in this order:
+
+        actor.build()
+        actor.begin(seeds, seed)                 # at every phase
+        chunk = actor.collect(steps, quota, version, weights)
     """
 
     def __init__(

@@ -128,9 +128,9 @@ class RayLoop(loop.Loop):
 class RayExecutor:
     """Trainer of a config on Ray; afterwards the algorithm can be used here.
 
-    with RayExecutor(named.load("cartpole_impala"), num_workers=2) as executor:
-        reports = executor.run(50_000)
-        executor.algorithm.perform(...)
+        with RayExecutor(named.load("cartpole_impala"), num_workers=2) as executor:
+            reports = executor.run(50_000)
+            executor.algorithm.perform(...)
 
     Attributes:
       algorithm: The one that learns.

@@ -51,6 +51,7 @@ class Environment:
     tasks of MuJoCo, in native threads; `auto`: vector for Atari, compiled and mujoco
     for environments that they run exactly, else workers."""
     num_agents: Annotated[int, bounds.Bounds(1, 1_000_000)] = 16
+    """Environments that step as one batch, each a row of it."""
     num_workers: bounds.Size | None = None
     """Processes of the workers backend, or threads of envpool and mujoco; none for one
     per core."""

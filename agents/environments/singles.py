@@ -263,4 +263,8 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
         return gymnasium.make(id, **{UNCHECKED: True}, **limit, **kwargs)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):
         pass
+    except gymnasium.error.DependencyNotInstalled as error:
+        if "box2d" not in str(error):
+            raise
+        raise _needs(id, "Box2D", "install the extra [box2d]") from None
     raise not_found(id)

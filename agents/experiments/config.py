@@ -108,8 +108,11 @@ class Config:
     """Config that defines a run completely."""
 
     name: str
+    """Name of the config, which becomes part of the names of run directories."""
     environment: environments.Environment
+    """Environments to train and evaluate in."""
     train: Train
+    """Phases of the run."""
     algorithm: Any
     """Dataclass of the algorithm with this `type`."""
     preprocessing: list | dict = dataclasses.field(default_factory=list)
@@ -118,7 +121,9 @@ class Config:
     hindsight: goals.HindsightConfig = goals.HindsightConfig()
     """Replacement of goals in replayed transitions, for environments with goals."""
     seed: Annotated[int, bounds.SEED] = 0
+    """Seed of all random numbers: environments, weights, actions and minibatches."""
     devices: Devices = dataclasses.field(default_factory=Devices)
+    """Devices of the algorithm and its memory."""
 
     def __post_init__(self) -> None:
         bounds.require(self)
@@ -204,6 +209,9 @@ def resolve(values: dict) -> Config:
 
     Inside `without_imports`, the section of an algorithm outside of this package stays
     a mapping.
+
+    Raises:
+      ConfigError: one line about the first wrong key or value.
     """
     algorithm = values.get("algorithm", {})
     if not isinstance(algorithm, dict):

@@ -125,7 +125,11 @@ def draw(
     phase: str,
     statistic: str,
 ) -> None:
-    """Draw curves into a PNG file; the other arguments are those of `plot_runs`."""
+    """Draw curves into a PNG file; the other arguments are those of `plot_runs`.
+
+    Raises:
+      PlotError: if the name does not end in `.png`.
+    """
     outfile = pathlib.Path(outfile)
     if outfile.suffix.lower() != ".png":
         raise PlotError(f"{outfile} must end in .png.")

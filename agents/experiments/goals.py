@@ -52,8 +52,8 @@ def subclass(
 
     if not hasattr(cls, "create_memory") or not hasattr(cls, "draw"):
         raise config_.ConfigError(
-            f"{cls.__name__} has no replay memory, which hindsight needs; use dqn, sac "
-            "or td3, or set hindsight.share=0."
+            f"{cls.__name__} has no replay memory, which hindsight needs; use dqn, "
+            "apex, sac or td3, or set hindsight.share=0."
         )
     _require_goals(space)
     path = hindsight.outcome

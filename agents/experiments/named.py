@@ -37,7 +37,7 @@ def _to_zero(start: float, over: float) -> dict:
     return {"type": "linear", "from": start, "to": 0, "over": over}
 
 
-# Experiments with the settings of the TensorFlow Agents paper.
+# PPO of the TensorFlow Agents paper, with its settings except for the first two.
 
 
 def _paper(

@@ -83,7 +83,9 @@ class Chart:
 class Page:
     """Page that is written from top to bottom; all texts but those of `add` are plain.
 
-    page = Page("Title"); page.heading("Scores"); text = page.html()
+    For example:
+
+        page = Page("Title"); page.heading("Scores"); text = page.html()
     """
 
     def __init__(self, title: str) -> None:

@@ -226,7 +226,12 @@ def alone(directory: str | pathlib.Path, option: str) -> Iterator[None]:
 
 
 def read_config(logdir: str | pathlib.Path) -> experiment.Config:
-    """Read the config of a run, without its devices."""
+    """Read the config of a run, without its devices.
+
+    Raises:
+      RunError: if the directory holds no run.
+      ConfigError: if its config is wrong.
+    """
     path = pathlib.Path(logdir) / "config.yaml"
     if not path.exists():
         raise RunError(files.absence(logdir, path.name))

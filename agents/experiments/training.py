@@ -34,6 +34,9 @@ def prepare(
     Only `train.steps` may grow, and `train.stop_at` change: the past of a run does not
     depend on them, except for a last phase shorter than `train.eval_every`, which stays
     that short.
+
+    Raises:
+      RunError: if the run has another config.
     """
     path = logdir / "config.yaml"
     if not path.exists():

@@ -1,8 +1,10 @@
 """Transfer of transitions between replay memories, even across processes.
 
-chunk = transfer.take(smaller, since)         # `since` is zero at first
-transfer.extend(larger, chunk, first_row)
-since = chunk["state"][:, 0]
+Repeat these lines to keep a larger memory up to date:
+
+    chunk = transfer.take(smaller, since)         # `since` is zero at first
+    transfer.extend(larger, chunk, first_row)
+    since = chunk["state"][:, 0]
 """
 
 from collections.abc import Callable

@@ -133,7 +133,7 @@ class NetworkConfig:
 
     @classmethod
     def preset(cls, name: str) -> "NetworkConfig":
-        """Create a network config from the name of a preset."""
+        """Create a network config from the name of a preset, or raise ConfigError."""
         if name not in PRESETS:
             raise config.ConfigError(
                 f"unknown network {name!r}; {config.did_you_mean(name, PRESETS)}"

@@ -109,6 +109,10 @@ class Backend(abc.ABC):
         Args:
           actions: Structure of arrays `[N, ...]`.
           restart: Whether to begin an unseeded episode in rows whose episode ends.
+
+        Raises:
+          RuntimeError: if rows are done and were not reset.
+          ValueError: for actions of another structure or shape, or outside of the space.
         """
         if self._done is not self._none and self._done.any():
             rows = (np.flatnonzero(self._done) + self.first_row).tolist()
@@ -151,6 +155,9 @@ class Backend(abc.ABC):
           indices: Distinct rows, integers `[K]`; all rows by default.
           seeds: Non-negative integers `[K]`; by default the environments continue their
             random sequences.
+
+        Raises:
+          ValueError: for rows that do not exist or repeat, and for wrong seeds.
         """
         rows = np.arange(len(self)) if indices is None else self._rows(indices)
         if seeds is not None:

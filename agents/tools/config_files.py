@@ -49,7 +49,11 @@ def _depth(assignment: str) -> int:
 
 
 def parse(text: str, name: str) -> Any:
-    """Parse a YAML value; refuse tags that construct Python objects."""
+    """Parse a YAML value; `name` says in errors where it is from.
+
+    Raises:
+      ConfigError: for other text, and for tags, which could construct Python objects.
+    """
     try:
         return plain_yaml.read(text)
     except plain_yaml.PlainError as error:
@@ -74,7 +78,11 @@ def load(filename: str | pathlib.Path) -> Any:
 
 
 def load_mapping(filename: str | pathlib.Path) -> dict:
-    """Read a YAML file that must hold a mapping of config keys."""
+    """Read a YAML file of config keys.
+
+    Raises:
+      ConfigError: if it cannot be read, or is not a mapping.
+    """
     values = load(filename)
     if not isinstance(values, dict):
         raise config_.ConfigError(f"{filename} is not a mapping of config keys.")

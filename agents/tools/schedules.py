@@ -7,24 +7,26 @@ from typing import Any, NamedTuple
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Value that moves from one number to another.
+    """Value that moves from one number to another, and then stays.
 
-    In YAML and `--set`: `{type: linear, from: 3e-4, to: 0, over: 1e6}`. Types are
-    `linear`, `cosine`, `exponential` (needs both ends positive) and `polynomial`, where
-    the distance to the end falls with the `power` of the remaining steps. Then the
-    value stays. `{type: constant, from: 3e-4}` does not move, and `{type: piecewise,
-    values: [0.1, 0.01], boundaries: [5e5]}` jumps at boundaries. Steps are environment
-    steps, or updates of the algorithm with `unit: updates`.
+    In YAML and `--set`: `{type: linear, from: 3e-4, to: 0, over: 1e6}`, or `{type:
+    piecewise, values: [0.1, 0.01], boundaries: [5e5]}`, which jumps at boundaries.
     """
 
     type: str
+    """One of `TYPES`; both ends of an exponential schedule must be positive."""
     start: float | None = None
+    """First value, or the only one of a constant schedule; `from` in YAML."""
     end: float | None = None
+    """Last value; `to` in YAML."""
     over: float | None = None
     """Steps until the end is reached."""
     power: float = 1.0
+    """Power of the remaining steps with which a polynomial schedule nears its end."""
     unit: str = "steps"
+    """Environment `steps`, or `updates` of the algorithm."""
     values: tuple[float, ...] = ()
+    """Values of a piecewise schedule, one more than boundaries."""
     boundaries: tuple[float, ...] = ()
     """Steps at which the next of the values begins."""
 

@@ -2,9 +2,9 @@
 
 A YAML file maps keys of the config to a range or to a list of choices:
 
-algorithm.learning_rate: {low: 1e-5, high: 1e-2, log: true}
-algorithm.epochs: {low: 1, high: 8, int: true}
-algorithm.network: [small, {layers: [32, 32]}]
+    algorithm.learning_rate: {low: 1e-5, high: 1e-2, log: true}
+    algorithm.epochs: {low: 1, high: 8, int: true}
+    algorithm.network: [small, {layers: [32, 32]}]
 """
 
 import dataclasses

@@ -31,7 +31,11 @@ def require_optuna() -> None:
 def prepare(
     directory: pathlib.Path, config: experiment.Config, space_: space.Space
 ) -> None:
-    """Save the definition of a study, or check that it is unchanged."""
+    """Save the definition of a study, or check that it is unchanged.
+
+    Raises:
+      RunError: if the directory holds another study, or something else.
+    """
     contents = {"space.yaml": space_.to_dict(), "config.yaml": sections.to_dict(config)}
     if (directory / "config.yaml").exists():
         for name, values in contents.items():

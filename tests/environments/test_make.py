@@ -190,6 +190,15 @@ def test_missing_packages_that_register_ids_are_named(
             make.describe(Environment(id, backend))
 
 
+def test_missing_box2d_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for module in [x for x in sys.modules if x.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, module)
+    line = r"v3' needs the package 'Box2D'; install the extra \[box2d\]"
+    with pytest.raises(singles.EnvironmentNotFound, match=line):
+        make.describe(Environment("LunarLander-v3", "serial"))
+
+
 @pytest.mark.parametrize("backend", ["serial", "process", "workers", "vector"])
 def test_known_packages_are_imported_for_their_ids(backend, tmp_path, monkeypatch):
     id, source = "MiniGrid-Cart-v0", "gymnasium.envs.classic_control:CartPoleEnv"
