@@ -16,8 +16,8 @@ from agents import offline
 from agents.environments import make
 from agents.experiments import config as experiment
 from agents.experiments import named, policy
-from agents.tools import algorithm as algorithm_
 from agents.tools import (
+    actions,
     calls,
     checkpoint,
     checks,
@@ -30,6 +30,7 @@ from agents.tools import (
     space_codec,
     spaces,
 )
+from agents.tools import algorithm as algorithm_
 from agents.tools import config as config_
 from agents.tools import leaves as leaves_
 from agents.tools import rows as rows_
@@ -87,6 +88,7 @@ class Agent:
             observation_space, "next_observation", AgentError
         )
         self._action = leaves_.Leaves(action_space, "action", AgentError, within=True)
+        self._split = actions.splitter(action_space)
         self._masks = checks.MaskChecker(observation_space, action_space)
         size = self.num_agents
         self._everyone = np.arange(size, dtype=np.int32)
@@ -177,7 +179,7 @@ class Agent:
         new = self._new[rows]
         if independent:
             action = self._call(self._look_at, rows, new, leaves)
-            return self._action.structure(action, single)
+            return self._taken(action, single)
         if self._acted[rows].any():
             raise AgentError(
                 f"{_name(rows[self._acted[rows]])} has acted already; call observe "
@@ -199,7 +201,7 @@ class Agent:
         self._new[rows], self._acted[rows], self._training[rows] = False, True, training
         for stored, leaf in zip(self._after, leaves, strict=True):
             stored[rows] = leaf
-        return self._action.structure(action, single)
+        return self._taken(action, single)
 
     def observe(
         self,
@@ -473,6 +475,12 @@ class Agent:
             for known, leaf in zip(after, leaves, strict=True):
                 known[unknown] = leaf[unknown]
         self._call(self._learn, rows, self._facts[rows], after)
+
+    def _taken(self, leaves: list[np.ndarray], single: bool) -> Any:
+        """Convert actions to members of their space, for one environment or many."""
+        if single:
+            return self._split(leaves)[0]
+        return actions.typed(self.action_space, leaves)
 
     def _call(self, function: Any, rows: np.ndarray, given: np.ndarray, leaves: list):
         """Call one of the functions below, traced once, and return arrays.

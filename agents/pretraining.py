@@ -88,12 +88,12 @@ def imitate(
 def fill(agent: Any, recording: str | pathlib.Path) -> int:
     """Add a recording to the replay memory of an agent, which must not be acting.
 
-    Only statistics for normalization learn from it, and it does not count as steps.
-    Stages of `preprocessing` learn from the whole recording before they preprocess it
-    for the memory.
+    Episodes are divided among the rows of the memory. Only statistics for normalization
+    learn from them, and they do not count as steps. Stages of `preprocessing` learn
+    from the whole recording before they preprocess it for the memory.
 
     Returns:
-      Number of transitions.
+      Number of transitions in the recording; the memory keeps the latest ones.
 
     Raises:
       RecordingError: if it does not fit.
@@ -107,10 +107,11 @@ def fill(agent: Any, recording: str | pathlib.Path) -> int:
         )
     data = _seen(agent, _read(agent, recording), learn=True)
     data = tf.nest.map_structure(lambda x: x[0], data)
-    row = tf.constant([0])
+    data["row"] = _divide(data["first"], agent.num_agents)
 
     def put(items):
         items = tf.nest.map_structure(lambda x: x[None], items)
+        row = items["row"]
         tf.cond(items["first"][0], lambda: algorithm.memory.begin(row), lambda: None)
         algorithm.remember(
             row,
@@ -130,10 +131,21 @@ def fill(agent: Any, recording: str | pathlib.Path) -> int:
             return (index + 1,)
 
         tf.while_loop(lambda index: index < steps, body, (0,), parallel_iterations=1)
-        algorithm.memory.begin(row)
+        algorithm.memory.begin(tf.range(agent.num_agents))
 
     put_all(tf.nest.map_structure(tf.constant, data))
     return len(data["reward"])
+
+
+def _divide(first: np.ndarray, rows: int) -> np.ndarray:
+    """Return a row int32 `[T]` for each step; each episode gets the shortest row."""
+    starts = np.flatnonzero(first)
+    lengths = np.diff([*starts, len(first)])
+    total, chosen = np.zeros(rows, int), np.zeros(len(starts), np.int32)
+    for episode, length in enumerate(lengths):
+        chosen[episode] = np.argmin(total)
+        total[chosen[episode]] += length
+    return np.repeat(chosen, lengths)
 
 
 def _read(agent: Any, recording: str | pathlib.Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Runner:
         if evaluation_environment is None and _makes(environment):
             evaluation_environment = environment
         self._evaluation_environment, self._evaluation = evaluation_environment, None
-        self._best, self._stopping = -np.inf, False
+        self._best, self._saved, self._stopping = -np.inf, None, False
         self._best_action = tf.function(agent.algorithm.decide, autograph=False)
         rows = agent.num_agents
         self._rows = np.arange(rows)
@@ -158,7 +158,7 @@ class Runner:
           evaluation_episodes: Episodes per evaluation.
           save_best: Directory to save the agent to whenever the mean return of an
             evaluation is the best so far; without evaluations, the mean over the last
-            100 episodes counts.
+            100 episodes counts. It must be new or empty, unless the last run had it.
           progress: Whether to show a progress bar, on terminals only.
 
         Raises:
@@ -286,11 +286,14 @@ class Runner:
             raise agent_.AgentError(
                 f"save_best needs evaluate_every, or at least {WINDOW} episodes."
             )
-        path = pathlib.Path(save_best)
-        if self._best == -np.inf and path.exists() and any(path.iterdir()):
+        path = pathlib.Path(save_best).absolute()
+        if path == self._saved:
+            return
+        if path.exists() and any(path.iterdir()):
             raise agent_.AgentError(
-                f"save_best needs a directory that is new or empty, {path} is not."
+                f"save_best needs a directory that is new or empty, {save_best} is not."
             )
+        self._best, self._saved = -np.inf, path
 
     def _open(self, environment: Any, rows: int) -> batch_env.Backend:
         """Create or take a batch of environments; `close` closes created ones."""

@@ -739,3 +739,19 @@ def test_memory_of_agents_is_returned():
         gc.collect()
         used.append(process.memory_info().rss / 2**20)
     assert used[-1] - used[4] < 15
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+@pytest.mark.parametrize("shape", [(2,), ()])
+def test_actions_are_in_their_space(dtype, shape):
+    seen = gymnasium.spaces.Box(-1, 1, (2,))
+    bounded = gymnasium.spaces.Box(-0.1, 0.1, shape, dtype)
+    small = {"type": "td3", "network": [8], "noise_std": 1.0}
+    for rows in (1, 3):
+        agent = agent_.Agent.create(small, seen, bounded, num_agents=rows)
+        for _ in range(9):
+            action = agent.act(np.ones([rows, 2][rows == 1 :], np.float32))
+            for one in action if rows > 1 else [action]:
+                assert bounded.contains(np.asarray(one))
+                assert one.dtype == dtype
+            agent.observe(np.zeros(rows), np.zeros(rows, bool))

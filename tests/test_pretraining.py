@@ -285,3 +285,18 @@ def test_an_empty_recording_is_refused(tmp_path):
     agent = agent_.Agent.create({"type": "dqn", **REPLAY}, space, space)
     with pytest.raises(recordings.RecordingError, match=r"x\.npz has no steps"):
         pretraining.fill(agent, tmp_path / "x.npz")
+
+
+def test_memory_of_many_rows_is_filled(tmp_path):
+    recorder = recordings.Recorder(SEEN, gs.Discrete(2))
+    for step in range(200):
+        seen = np.full(SEEN.shape, step / 200, np.float32)
+        recorder.record(seen, 0, float(step), step % 10 == 9, False, seen)
+    recorder.save(tmp_path / "x.npz")
+    config = {"type": "dqn", **REPLAY, "capacity": 800}
+    agent = agent_.Agent.create(config, SEEN, gs.Discrete(2), num_agents=4)
+    assert pretraining.fill(agent, tmp_path / "x.npz") == 200
+    memory = agent.algorithm.memory
+    assert memory.size.numpy() == 200
+    items = memory.sample(4_000, tf.constant([1, 2]), 0.4)
+    assert set(items["reward"].numpy()) == set(range(200))

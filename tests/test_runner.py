@@ -181,6 +181,22 @@ def test_best_evaluation_is_saved(tmp_path, monkeypatch):
     assert saved == [10, 20, 40]
 
 
+def test_every_run_may_save_its_best_agent_elsewhere(tmp_path, monkeypatch):
+    scores, saved = iter([5.0, 4.0, 1.0, 2.0]), []
+    agent = Recorder()
+    runner = agents.Runner(agent, lambda: mock(3))
+    monkeypatch.setattr(runner, "evaluate", lambda _: [next(scores)])
+    monkeypatch.setattr(agent, "save", lambda path: saved.append(path.name))
+    first, second, used = (tmp_path / name for name in ("first", "second", "used"))
+    for path in (first, first, second):
+        runner.run(num_steps=10, evaluate_every=10, save_best=path)
+    assert saved == ["first", "second"]
+    used.mkdir()
+    (used / "agent").touch()
+    with pytest.raises(agent_.AgentError, match="new or empty"):
+        runner.run(num_steps=10, evaluate_every=10, save_best=used)
+
+
 def test_best_hundred_episodes_are_saved(tmp_path, monkeypatch):
     saved, agent = [], Recorder()
     runner = agents.Runner(agent, mock(*[1] * 100, 2, *[1] * 100, 2, 2, *[1] * 9))

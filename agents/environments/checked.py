@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, async_vector_env
+from gymnasium.vector import (
+    AsyncVectorEnv,
+    AutoresetMode,
+    SyncVectorEnv,
+    VectorEnv,
+    async_vector_env,
+)
 
 from agents.tools import checks, processes, spaces, transitions
 
@@ -165,11 +171,14 @@ def _work(
     parent_pipe: Any,
     memory: Any,
     errors: Any,
+    mode: AutoresetMode,
     *rest: Any,
 ):
     """Run a worker of `AsyncVectorEnv` that checks its environment.
 
     Gymnasium's own worker prints exceptions of constructors to the terminal only.
+    Without shared memory it also forgets that it was reset after an episode, and would
+    reset itself once more in the next step, so it never does.
     """
     row = first_row + index
     try:
@@ -182,5 +191,7 @@ def _work(
         errors.put((index, type(error), error, traceback.format_exc()))
         pipe.send((None, False))
         return
-    arguments = pipe, parent_pipe, memory, errors, *rest
+    if mode == AutoresetMode.NEXT_STEP:
+        mode = AutoresetMode.DISABLED
+    arguments = pipe, parent_pipe, memory, errors, mode, *rest
     _gymnasiums_worker(index, lambda: env, *arguments)

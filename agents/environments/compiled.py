@@ -1,6 +1,7 @@
 """Environments in TensorFlow, in one program with the algorithm."""
 
 import traceback
+import weakref
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Compiled(tf.Module):
     compiled = True
     elapsed = 0
     error = called = None
-    training: bool | None = None
+    user: tuple[weakref.ref, bool] | None = None
     current: Any = None
 
     def __init__(

@@ -9,6 +9,9 @@ import numpy as np
 from agents.environments import config
 from agents.tools import actions, batch_env, spaces, transitions
 
+SEEDS = 2**31 - 1
+"""Number of seeds that EnvPool knows."""
+
 
 class EnvPool(batch_env.Backend):
     """Batch of environments of one kind from EnvPool.
@@ -29,6 +32,7 @@ class EnvPool(batch_env.Backend):
     Raises:
       ImportError: if EnvPool is not installed.
       LookupError: if it does not have the environment.
+      BackendError: for settings that the other arguments decide.
     """
 
     def __init__(
@@ -45,7 +49,14 @@ class EnvPool(batch_env.Backend):
         if id not in envpool.list_all_envs():
             raise LookupError(f"EnvPool has no environment {id!r}.")
         self.first_row = first_row
+        for name in {"num_envs", "batch_size", "env_type"} & {*(kwargs or {})}:
+            raise config.BackendError(
+                f"Backend envpool sets {name!r} itself, from environment.num_agents; leave "
+                "it out of environment.kwargs."
+            )
+        seeds = np.random.SeedSequence().generate_state(num_envs) % SEEDS
         settings = {"num_envs": num_envs, "num_threads": num_threads or 0}
+        settings["seed"] = seeds.tolist()  # Else those of all pools would be equal.
         if max_length is not None:
             settings["max_episode_steps"] = max_length
         settings |= kwargs or {}
@@ -92,7 +103,7 @@ class EnvPool(batch_env.Backend):
             if len(rows) < len(self):
                 raise ValueError("EnvPool can seed all environments, not some of them.")
             ordered = np.empty(len(self), np.int64)
-            ordered[rows] = seeds % (2**31 - 1)
+            ordered[rows] = seeds % SEEDS
             self._env.close()
             self._env = self._connect(seed=ordered.tolist())
         self._begin(self._buffers.observation, rows)

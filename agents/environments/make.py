@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 from agents.environments import (
     config,
@@ -264,7 +265,7 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
         singles.import_package(name)
         if name not in gymnasium.registry:
             raise singles.not_found(id)
-        function = gymnasium.registry[name]
+        function = _limited(gymnasium.registry[name], environment.max_length)
     if robot.is_robot(function):
         raise config.BackendError(f"{id!r} is a robot; use backend mujoco or workers.")
     wrappings = singles.wrappings(environment)
@@ -287,6 +288,13 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
     if text := make.says(mode):
         _NOTES.info(text)
     return batches
+
+
+def _limited(spec: EnvSpec, max_length: int | None) -> EnvSpec:
+    """Return a spec with another limit of episode length, if it has one."""
+    if max_length is None or spec.max_episode_steps is None:
+        return spec
+    return dataclasses.replace(spec, max_episode_steps=max_length)
 
 
 def _limit(env: Any) -> int | None:

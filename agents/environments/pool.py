@@ -46,7 +46,9 @@ class Pool:
       tasks: Input of each worker, pickled by value if necessary.
       owner: Worker of each row, `[N]`.
       parts: Number of batches, of equal size.
-      timeout: Seconds that a step or reset of a worker may take; None for no limit.
+      timeout: Seconds that a worker may take for a step or reset of the row that it
+        names as the current one, or for a whole command if it names none; None for no
+        limit.
       start_timeout: Seconds that the construction of one environment may take.
       environ: Environment variables that differ in workers.
 

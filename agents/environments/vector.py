@@ -225,8 +225,9 @@ class _Whole:
             others = ~mask & ~self._begun
             leaves = self._fitting(observation)
             for leaf, kept in zip(leaves, self._buffers.observation, strict=True):
-                changed = leaf[others].astype(kept.dtype) != kept[others]
-                if changed.any():
+                new, old = leaf[others].astype(kept.dtype), kept[others]
+                missing = (new != new) & (old != old)  # Named by the next step.
+                if ((new != old) & ~missing).any():
                     raise batch_env.EnvDataError(
                         f"{self._name} does not obey reset_mask; use its autoreset "
                         "mode SAME_STEP, vectorization_mode sync among the kwargs, or "

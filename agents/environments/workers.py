@@ -18,7 +18,8 @@ class Workers(pool.PoolRows):
       constructors: Functions without arguments that create one environment each; they
         are pickled by value if necessary, so lambdas are allowed.
       num_workers: Number of processes; by default one per CPU of this process.
-      timeout: Seconds that a step or reset of a worker may take; None for no limit.
+      timeout: Seconds that a step or reset of one environment may take; None for no
+        limit.
       start_timeout: Seconds that the construction of one environment may take.
 
     Raises:

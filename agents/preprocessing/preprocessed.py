@@ -30,20 +30,18 @@ class Preprocessing(tf.Module):
           ConfigError: if parts or stages are unknown or do not fit.
         """
         super().__init__()
-        leaves = dict(
-            zip(spaces.paths(spaces.spec(space)), spaces.flatten(space), strict=True)
-        )
+        paths, leaves = spaces.paths(spaces.spec(space)), spaces.flatten(space)
         if not isinstance(declared, dict):
             declared = {"": declared}
         for path in declared:
-            if path not in leaves:
+            if path not in paths:
                 what = repr(path) if path else "a list"
                 raise config.ConfigError(
                     f"config key 'preprocessing' has {what}, but what is observed "
-                    f"has the parts {', '.join(map(repr, leaves))}."
+                    f"has the parts {', '.join(map(repr, paths))}."
                 )
         self._stages, results = [], []
-        for path, leaf in leaves.items():
+        for path, leaf in zip(paths, leaves, strict=True):
             chain = []
             for declaration in declared.get(path, ()):
                 chain.append(stages.create(declaration, leaf))

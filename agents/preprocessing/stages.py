@@ -119,9 +119,7 @@ class Clip(Stage):
 
     def __call__(self, value, state):
         """Clip values; keep their dtype."""
-        dtype = value.dtype  # Bounds that it cannot represent would wrap around.
-        limited = (np.clip(x, dtype.min, dtype.max) for x in self._bounds)
-        low, high = (tf.cast(x, dtype) for x in limited)
+        low, high = (_nearest(x, value.dtype) for x in self._bounds)
         return tf.clip_by_value(value, low, high), state
 
 
@@ -272,7 +270,23 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
     if np.issubdtype(dtype, np.integer):
         bounds = np.iinfo(dtype)
         return gymnasium.spaces.Box(bounds.min, bounds.max, shape, dtype)
+    if value.dtype == tf.bool:
+        return gymnasium.spaces.Box(0, 1, shape, bool)
+    if value.dtype != tf.float32:
+        raise config.ConfigError(
+            f"preprocessing {name} returns {value.dtype.name}; cast it to float32, an "
+            "integer type or bool."
+        )
     return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def _nearest(number: float, dtype: tf.DType) -> tf.Tensor:
+    """Convert a number to the nearest one of a dtype; casts would wrap around."""
+    if number <= dtype.min:
+        return tf.constant(dtype.min, dtype)
+    if number >= dtype.max:
+        return tf.constant(dtype.max, dtype)
+    return tf.cast(number, dtype)
 
 
 def _cover(old: int, new: int) -> np.ndarray:

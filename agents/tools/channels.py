@@ -38,18 +38,24 @@ class Channel:
       connection: One end of a socket pair.
       alive: Function that returns whether the other side lives, called every second
         while waiting: its forked children keep its end open after its death.
+      work: Function that returns what the other side works on. When that changes, the
+        time limit starts again.
     """
 
     def __init__(
-        self, connection: socket.socket, alive: Callable[[], bool] | None = None
+        self,
+        connection: socket.socket,
+        alive: Callable[[], bool] = lambda: True,
+        work: Callable[[], Any] = lambda: None,
     ):
         self._socket = connection
-        self._alive = alive or (lambda: True)
+        self._alive, self._work, self._idle = alive, work, None
         self._waits = math.inf  # In the kernel, one after another.
 
     def set_timeout(self, seconds: float | None):
-        """Limit the wait for the other side in seconds; None means forever."""
-        self._waits = math.inf if seconds is None else math.ceil(seconds)
+        """Limit the wait for the idle other side in seconds; None means forever."""
+        self._idle = self._work()
+        self._waits = math.inf if seconds is None else max(4, math.ceil(seconds))
         wait = 1.0 if seconds is None else seconds / self._waits
         self._limit(socket.SO_RCVTIMEO, wait)
         self._limit(socket.SO_SNDTIMEO, seconds or 0)
@@ -94,12 +100,14 @@ class Channel:
 
     def _read(self, size: int) -> bytes:
         """Read exactly this many bytes."""
-        chunks, waits, flags = [], self._waits, 0
+        chunks, waits, flags, work = [], self._waits, 0, self._idle
         while size:
             try:
                 chunk = self._socket.recv(size, flags)
             except BlockingIOError:
                 waits -= 1
+                if (now := self._work()) != work:
+                    work, waits = now, self._waits
                 if flags:
                     raise Disconnected from None
                 if not self._alive():

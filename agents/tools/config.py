@@ -100,12 +100,12 @@ def find(path: str) -> Any:
 
 
 def parameters(function: Callable) -> dict[str, Any]:
-    """Return named parameters and their defaults."""
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    }
+    """Return named parameters and their defaults; none of functions in C without them."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except ValueError:
+        found = ()
+    return {x.name: x.default for x in found if "VAR_" not in x.kind.name}
 
 
 def call(

@@ -40,14 +40,15 @@ class InGraphBatchEnv:
       error: The last exception of the environments, or None.
       called: `time.monotonic()` of the running call into Python, else None.
       steps: Number of environment steps begun so far, updated while the graph runs.
-      training: Whether the last call of `simulate` trained; None before the first.
+      user: Algorithm of the last call of `simulate`, as a weak reference, and whether it
+        trained; None before the first.
       current: State from which the next call continues; None if episodes begin.
       elapsed: Environment steps of training when episodes begin, set by the caller.
     """
 
     compiled = False
     elapsed = 0
-    training: bool | None = None
+    user: tuple[weakref.ref, bool] | None = None
     current: Any = None
 
     def __init__(
@@ -162,7 +163,8 @@ class InGraphBatchEnv:
             for part in np.flatnonzero(self._started):
                 self._finish(part)  # The algorithm failed meanwhile.
             if self._prepare:
-                self._prepare(self.elapsed, len(self) if self.training else 0)
+                training = self.user is not None and self.user[1]
+                self._prepare(self.elapsed, len(self) if training else 0)
             for env, rows in zip(self._envs, self._rows, strict=True):
                 seeds = None if self._seeds is None else self._seeds[rows]
                 parts.append(spaces.flatten(env.reset(seeds=seeds)))

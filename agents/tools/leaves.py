@@ -50,13 +50,6 @@ class Leaves:
         """Convert leaves to a structure."""
         return spaces.unflatten(self._structure, leaves)
 
-    def structure(self, leaves: list[np.ndarray], single: bool) -> Any:
-        """Convert leaves to the value that environments take, for one or many."""
-        if not single:
-            return self.unflatten(leaves)
-        values = [x[0] if x[0].shape else x[0].item() for x in leaves]
-        return self.unflatten(values)
-
     def batch(self, value: Any, rows: int, single: bool) -> list[np.ndarray]:
         """Check values and return leaves `[rows, ...]`; raises the error."""
         try:

@@ -77,7 +77,8 @@ class Worker:
         Must be importable in the child.
       arguments: Sent to the child, pickled by value if necessary.
       name: Returns the subject of error messages: whatever the child serves.
-      timeout: Longest wait for a reply in seconds; None waits forever.
+      timeout: Longest wait for a reply in seconds, counted again when the name changes;
+        None waits forever.
       pass_fds: File descriptors that the child inherits under the same numbers.
       environ: Environment variables that differ from those of this process.
     """
@@ -97,7 +98,9 @@ class Worker:
         self._process = None
         self._end = None
         ours, theirs = socket.socketpair()
-        self._channel = channels.Channel(ours, lambda: self._process.poll() is None)
+        self._channel = channels.Channel(
+            ours, lambda: self._process.poll() is None, name
+        )
         with theirs:
             try:
                 self._process = _launch(theirs.fileno(), pass_fds, environ)
@@ -230,7 +233,8 @@ def run_child(descriptor: int):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.signal(signal.SIGUSR1, _interrupt)
     if hasattr(os, "SCHED_BATCH"):  # The caller runs first: all wait for it.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        with contextlib.suppress(OSError):  # Some callers may not change it.
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     threading.Thread(target=watch_parent, args=[os.getppid()], daemon=True).start()
     os.set_inheritable(descriptor, False)
     channel = channels.Channel(socket.socket(fileno=descriptor))

@@ -40,8 +40,8 @@ def simulate(
       steps: Number of batch steps, each of `N` environment steps.
       training: Whether the algorithm explores and learns.
       reset: Whether to abandon running episodes, so that all rows begin new ones. This
-        also happens when `training` changes between calls, so that no episode mixes
-        both, and after an error.
+        also happens when `training` or the algorithm changes between calls, so that
+        no episode mixes both, and after an error.
       until: Function that returns after every step of training whether to return early;
         always the same object, since it is traced. Halves that take turns ignore it.
 
@@ -55,9 +55,10 @@ def simulate(
       Exception: of the environments, for example `EnvProcessError`.
       NotFiniteError: if losses of a compiled run are not finite.
     """
-    if reset or batch_env.training not in (None, training):
+    last, now = batch_env.user, (weakref.ref(algorithm), training)
+    if reset or last not in (None, now):
         batch_env.discontinue()
-    batch_env.training = training
+    batch_env.user = now
     steps = int(steps)
     if not steps:
         return steps_.ended(tf.zeros([0, len(batch_env), steps_.RECORD]))

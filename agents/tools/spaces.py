@@ -158,8 +158,9 @@ def integer_range(space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
         return np.array(space.start, np.int64), np.array(space.n, np.int64)
     if isinstance(space, spaces.MultiDiscrete):
         return space.start.astype(np.int64), space.nvec.astype(np.int64)
-    low, high = (x.astype(np.float64) for x in (space.low, space.high))
-    counts = np.minimum(high - low + 1, 2**62)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, np.int64), np.full(space.shape, 2, np.int64)
+    counts = np.minimum(space.high.astype(np.float64) - space.low + 1, 2**62)
     return space.low.astype(np.int64), counts.astype(np.int64)
 
 

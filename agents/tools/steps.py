@@ -1,5 +1,6 @@
 """Steps of a batch of environments in the graph, and the state before and after."""
 
+import weakref
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -55,7 +56,7 @@ class Environments(Protocol):
     error: BaseException | None
     called: float | None
     steps: int
-    training: bool | None
+    user: tuple[weakref.ref, bool] | None
     current: Any
     elapsed: int
 

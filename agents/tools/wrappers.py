@@ -234,7 +234,8 @@ class ConvertTo32Bit(gymnasium.Wrapper):
     """Wrapper that converts 64-bit observations and rewards to float32 or int32.
 
     Raises:
-      ValueError: for observations or rewards that are not finite.
+      ValueError: for observations or rewards that are not finite, or integers that do
+        not fit.
     """
 
     def __init__(self, env: gymnasium.Env):
@@ -328,8 +329,11 @@ def _to_32_bit(value: Any) -> Any:
     array = np.asarray(value)
     smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
     if smaller is not None:
+        given = array
         with np.errstate(over="ignore"):
             array = array.astype(smaller)
+        if smaller is np.int32 and (array != given).any():
+            raise ValueError(f"Environment returned a value beyond 32 bits: {value}.")
     if not np.isfinite(array).all():
         raise ValueError(f"Environment returned a value that is not finite: {value}.")
     return array if isinstance(value, np.ndarray) else array[()]
@@ -345,6 +349,12 @@ def _space_to_32_bit(space: gymnasium.Space) -> gymnasium.Space:
     if isinstance(space, gymnasium.spaces.Box) and space.dtype == np.float64:
         low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         return gymnasium.spaces.Box(low, high, dtype=np.float32)
+    if isinstance(space, gymnasium.spaces.Box) and space.dtype == np.int64:
+        limits = np.iinfo(np.int32)
+        low, high = (
+            np.clip(x, limits.min, limits.max) for x in (space.low, space.high)
+        )
+        return gymnasium.spaces.Box(low, high, space.shape, np.int32)
     return space
 
 

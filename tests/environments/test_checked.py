@@ -15,7 +15,7 @@ def test_processes_that_cannot_start_wait_until_they_are_asked():
     def constructor():
         raise ZeroDivisionError("the fault")
 
-    checked._work(2, 1, constructor, child, copy, None, errors)
+    checked._work(2, 1, constructor, child, copy, None, errors, None)
     assert not child.poll()
     assert parent.recv() == (None, False)
     index, _, error, _ = errors.get()

@@ -67,3 +67,18 @@ def test_envpool_terminates_at_the_limit_of_episodes(create):
     assert not limited[limit - 1, ends > limit - 1, 0].any()
     assert limited[limit - 1, ends > limit - 1, 1].all()
     assert (ends == limit - 1).any()
+
+
+def test_envpool_is_not_told_what_the_batch_decides():
+    pytest.importorskip("envpool")
+    environment = Environment("CartPole-v1", "envpool", 4, kwargs={"batch_size": 2})
+    with pytest.raises(config.BackendError, match="sets 'batch_size' itself"):
+        make.batch(environment)
+
+
+def test_envpool_is_random_without_seeds():
+    pytest.importorskip("envpool")
+    halves = make.halves(Environment("CartPole-v1", "envpool", 4))
+    first, second = (half.reset() for half in halves)
+    assert (first != second).all()
+    assert (first[0] != first[1]).all()

@@ -236,3 +236,70 @@ def test_atari():
         assert following.any() == (time == 39)
     for batch in batches:
         batch.close()
+
+
+class Counting(gymnasium.Env):
+    """Episodes of three steps, whose observations are episode, step and last action."""
+
+    observation_space = gymnasium.spaces.Box(-1, 99, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(10)
+
+    def __init__(self, lost=None, **_):
+        self._episode, self._lost = -1, lost
+
+    def reset(self, *, seed=None, options=None):
+        self._episode, self._step = self._episode + 1, 0
+        return np.float32([self._episode, 0, -1]), {}
+
+    def step(self, action):
+        self._step += 1
+        seen = np.float32([self._episode, self._step, action])
+        seen[2] = np.nan if self._step == self._lost else seen[2]
+        over = self._step == 3 and self._lost is None
+        return seen, 1.0, over, False, {}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_action_reaches_the_processes_of_gymnasium(shared):
+    """Without shared memory, their own resets would come one step too late."""
+
+    def vectorized(num_envs):
+        return gymnasium.vector.AsyncVectorEnv(
+            [Counting] * num_envs, shared_memory=shared
+        )
+
+    batch = make.batch(Environment(vectorized, "vector", 2))
+    batch.reset()
+    for step in range(9):
+        batch.start(np.array([step, step]), restart=True)
+        numbers = batch.finish().numbers
+        last = numbers[:, transitions.NUMBERS : transitions.NUMBERS + 3]
+        assert last.tolist() == [[step // 3, step % 3 + 1, step]] * 2
+    batch.close()
+
+
+def test_numbers_that_are_missing_are_told_from_masks_that_are_not_obeyed():
+    def vectorized(num_envs):
+        makers = [lambda: Counting(3), lambda: Counting()]
+        return gymnasium.vector.SyncVectorEnv(makers)
+
+    batch = make.batch(Environment(vectorized, "vector", 2))
+    batch.reset()
+
+    def run():
+        for _ in range(3):
+            batch.start(np.zeros(2, np.int64), restart=True)
+            batch.finish()
+
+    with pytest.raises(batch_env.EnvDataError, match=r"row 0: observation.*not finite"):
+        run()
+
+
+@pytest.mark.parametrize("limit", [150, 250])
+def test_limits_replace_those_of_ids(limit):
+    batch = make.batch(Environment("Pendulum-v1", "vector", 2, max_length=limit))
+    batch.reset()
+    for step in range(1, limit + 1):
+        batch.start(np.zeros([2, 1], np.float32), restart=True)
+        assert batch.finish().done.tolist() == [step == limit] * 2
+    batch.close()

@@ -193,6 +193,17 @@ def test_constructors_that_hang_are_reported():
         workers.Workers(made, num_workers=2, start_timeout=5)
 
 
+def test_time_limits_are_for_each_environment():
+    class Slow(mocks.MockEnvironment):
+        def reset(self, **kwargs):
+            time.sleep(0.3)
+            return super().reset(**kwargs)
+
+    batch = workers.Workers([Slow] * 6, num_workers=1, timeout=1.0)
+    batch.reset()
+    batch.close()
+
+
 def test_killed_worker_is_reported_when_idle():
     batch = workers_batch([Faulty] * 4)
     batch.reset()

@@ -217,3 +217,38 @@ def test_mistakes_are_one_line(space, declared, message):
     with pytest.raises(config.ConfigError, match=message) as error:
         preprocessing.Preprocessing(space, declared)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1e19, 7), (-1e30, float("inf"), 7), (-float("inf"), 5, 5), (9, 2**63, 9)],
+)
+def test_large_integers_are_clipped_by_any_bounds(low, high, expected):
+    clip = {"type": "clip", "low": low, "high": high}
+    assert apply(gs.Discrete(10), np.array([7]), clip).tolist() == [expected]
+
+
+def test_flags_stay_flags():
+    value = np.array([[[True, False], [False, False]]])
+    result = apply(gs.Box(0, 1, (2, 2), bool), value, "flatten")
+    assert result.tolist() == [[True, False, False, False]]
+
+
+def test_bits_are_integers():
+    result = apply(gs.MultiBinary(2), np.array([[1, 0]], np.int8), "one_hot")
+    assert result.tolist() == [[0, 1, 1, 0]]
+
+
+def in_float64():
+    return lambda value: tf.cast(value, tf.float64)
+
+
+def test_results_of_other_types_are_refused():
+    with pytest.raises(config.ConfigError, match="returns float64; cast it to float32"):
+        make(VECTOR, f"{HERE}:in_float64")
+
+
+def test_parts_may_have_the_same_path():
+    space = gs.Dict({"a/b": gs.Box(-9, 9, (2,)), "a": gs.Dict(b=gs.Box(-9, 9, (3,)))})
+    made = preprocessing.Preprocessing(space, {"a/b": ["center"]})
+    assert made.space == space or made.space["a/b"].shape == (2,)

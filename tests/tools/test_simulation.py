@@ -478,6 +478,22 @@ def test_halves_see_what_the_whole_batch_sees(training, parts):
         assert set(told) == {(name, training) for name in names}
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_episodes_are_of_one_algorithm(half):
+    if half:
+        _, envs, agent = mock_halves()
+    else:
+        envs, agent = mock_pair()
+    other = mock_algorithm.MockAlgorithm(envs.action_space)
+    tools.simulate(envs, agent, 3)
+    tools.simulate(envs, other, 3)
+    begun = set()
+    for call in other.calls:
+        if call.name == "begin_episodes":
+            begun |= set(call.agent_indices)
+        assert set(call.agent_indices) <= begun
+
+
 @pytest.mark.usefixtures("_mode")
 @pytest.mark.parametrize("parts", [(2,), (1, 1)])
 def test_halves_act_one_after_the_other(parts):

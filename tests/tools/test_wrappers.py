@@ -306,3 +306,18 @@ def test_action_mask_needs_choices_and_a_free_key():
     taken = spaces.Dict(action_mask=spaces.MultiBinary(3))
     with pytest.raises(UnsupportedSpaceError, match="already"):
         wrappers.ActionMask(Masked([], observation_space=taken))
+
+
+def test_numbers_beyond_32_bits_are_refused():
+    class Large(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 2**62, (), np.int64)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.array(seed, np.int64), {}
+
+    env = wrappers.ConvertTo32Bit(Large())
+    assert env.observation_space == gymnasium.spaces.Box(0, 2**31 - 1, (), np.int32)
+    assert env.reset(seed=5)[0] in env.observation_space
+    with pytest.raises(ValueError, match="beyond 32 bits: 3000000000"):
+        env.reset(seed=3_000_000_000)
