@@ -1,7 +1,7 @@
-"""Learning curves of presets over seeds, kept under `docs/results`.
+"""Learning curves of named configs over seeds, kept under `docs/results`.
 
     python benchmarks/learning.py CONFIG [CONFIG ...] [--seeds 0 1 2:300000 100-119]
-                                  [--add] [--logdir DIR]
+                                  [--add] [--num_workers N] [--logdir DIR]
 
 Trains every config with every seed by the `train` command, then measures the final
 policy by `evaluate` (20 deterministic episodes, environments seeded apart from
@@ -10,8 +10,9 @@ by a colon and the environment steps that suffice. Writes `CONFIG.csv` (evaluati
 steps, with the quartiles of their episodes), `CONFIG.json` (final returns of all seeds,
 their interquartile mean with its 95% bootstrap interval, command, versions, commit,
 date) and `CONFIG.png`. With `--add`, stored results of other seeds stay beside the new
-ones, and `earlier` in the JSON file says how they were made. The same command continues
-after an interruption.
+ones, and `earlier` in the JSON file says how they were made. With `--num_workers`, that
+many workers act on Ray, and the results are those of `CONFIG_ray`. The same command
+continues after an interruption.
 """
 
 import argparse
@@ -34,6 +35,8 @@ COLUMNS = {"return": "score", "lower": "lower_quartile", "upper": "upper_quartil
 """Columns of a table of evaluations, and their names in reports."""
 LISTED = 5
 """Number of seeds up to which the table lists every return."""
+RAY = "_ray"
+"""End of the names of results of runs on Ray."""
 
 
 def main() -> None:
@@ -51,17 +54,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which seeds to train, and where."""
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     parser.add_argument("--add", action="store_true")
+    parser.add_argument("--num_workers", type=int, default=0)
     parser.add_argument("--logdir", type=pathlib.Path, default=LOGDIR)
 
 
 def train_and_store(config: str, args: argparse.Namespace) -> dict[str, pathlib.Path]:
     """Train all seeds of a config and store results; returns directories of runs."""
-    earlier = made_before(config) if args.add else {}
+    name = config + RAY if args.num_workers else config
+    earlier = made_before(name) if args.add else {}
     seeds = dict(pair for text in args.seeds for pair in expanded(text))
     runs = {
-        seed: train(config, seed, args.logdir, steps) for seed, steps in seeds.items()
+        seed: train(config, seed, args.logdir, steps, args.num_workers)
+        for seed, steps in seeds.items()
     }
-    store(config, runs, args.seeds, earlier)
+    command = f"python benchmarks/learning.py {config} --seeds {' '.join(args.seeds)}"
+    if args.num_workers:
+        command += f" --num_workers {args.num_workers}"
+    store(name, runs, command, earlier)
     return runs
 
 
@@ -74,13 +83,18 @@ def expanded(text: str) -> list[tuple[str, int]]:
     return [(seed, int(steps or 0))]
 
 
-def train(config: str, seed: str, logdir: pathlib.Path, steps: int) -> pathlib.Path:
+def train(
+    config: str, seed: str, logdir: pathlib.Path, steps: int, num_workers: int = 0
+) -> pathlib.Path:
     """Train one seed, or finish it, unless it has the steps; returns the directory."""
-    run = logdir / f"seed{seed}-{config}"
+    start = f"ray-seed{seed}" if num_workers else f"seed{seed}"
+    run = logdir / f"{start}-{config}"
     if steps and run.exists() and evaluations(run)[-1]["step"] >= steps:
         return run
     arguments = ["--config", config, "--seed", seed, "--quiet"]
-    arguments += ["--logdir", str(logdir), "--timestamp", f"seed{seed}"]
+    arguments += ["--logdir", str(logdir), "--timestamp", start]
+    if num_workers:
+        arguments += ["--executor", "ray", "--num_workers", str(num_workers)]
     if steps:
         arguments += ["--set", f"train.steps={steps}"]
     command = [sys.executable, "-m", "agents.scripts.train", *arguments]
@@ -94,9 +108,9 @@ def evaluations(run: pathlib.Path) -> list[dict]:
     return [row for row in rows if row["phase"] == "evaluate"]
 
 
-def made_before(config: str) -> dict:
+def made_before(name: str) -> dict:
     """Return stored results, which say by which code they were made."""
-    path = FOLDER / f"{config}.json"
+    path = FOLDER / f"{name}.json"
     result = json.loads(path.read_text()) if path.exists() else {}
     if not {"command", "commit", "date", "seconds"} <= result.keys():
         sys.exit(f"{path} is missing or does not name its code; leave out --add.")
@@ -104,30 +118,30 @@ def made_before(config: str) -> dict:
 
 
 def store(
-    config: str, runs: dict[str, pathlib.Path], seeds: list[str], earlier: dict
+    name: str, runs: dict[str, pathlib.Path], command: str, earlier: dict
 ) -> None:
     """Evaluate the final policies; write results, with earlier ones of other seeds."""
     finals = {k: v for k, v in earlier.get("finals", {}).items() if k not in runs}
     seconds = {seed: earlier["seconds"][seed] for seed in finals}
-    rows = [row for row in stored(config) if row["seed"] in finals] if finals else []
+    rows = [row for row in stored(name) if row["seed"] in finals] if finals else []
     for seed, run in runs.items():
         finals[seed] = evaluation.evaluate(str(run))
         seconds[seed] = wall_seconds(run)
         rows += [
             {"seed": seed, "step": row["step"]}
-            | {name: round(row[key], 2) for name, key in COLUMNS.items()}
+            | {column: round(row[key], 2) for column, key in COLUMNS.items()}
             for row in evaluations(run)
         ]
     last = next(iter(runs.values()))
     returns = np.array([final["mean_return"] for final in finals.values()])
     result = {
-        "config": config,
+        "config": name,
         "mean_of_seeds": float(returns.mean()),
         "lowest_seed": float(returns.min()),
         "interquartile_mean": float(curves.interquartile_mean(returns)),
         "interval": curves.interval(returns).tolist(),
         "finals": finals,
-        "command": f"python benchmarks/learning.py {config} --seeds " + " ".join(seeds),
+        "command": command,
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
         "versions": (last / "versions.txt").read_text().splitlines(),
@@ -138,35 +152,35 @@ def store(
         origin = {key: earlier[key] for key in ("command", "commit", "date")}
         result["earlier"] = [*earlier.get("earlier", []), origin]
     text = json.dumps(result, indent=2)
-    (FOLDER / f"{config}.json").write_text(text + "\n")
-    with open(FOLDER / f"{config}.csv", "w", newline="") as file:
+    (FOLDER / f"{name}.json").write_text(text + "\n")
+    with open(FOLDER / f"{name}.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, ["seed", "step", *COLUMNS])
         writer.writeheader()
         writer.writerows(rows)
-    draw(config)
+    draw(name)
     numbers = ", ".join(f"{x:,.1f}" for x in returns)
-    print(f"{config}: {result['interquartile_mean']:,.1f}; {numbers}", flush=True)
+    print(f"{name}: {result['interquartile_mean']:,.1f}; {numbers}", flush=True)
 
 
-def stored(config: str) -> list[dict[str, str]]:
+def stored(name: str) -> list[dict[str, str]]:
     """Return the stored evaluations of all seeds."""
-    return list(csv.DictReader((FOLDER / f"{config}.csv").open()))
+    return list(csv.DictReader((FOLDER / f"{name}.csv").open()))
 
 
-def draw(config: str) -> None:
+def draw(name: str) -> None:
     """Draw the curve of stored results; old ones have no quartiles."""
     series: dict[str, list] = {}
-    for row in stored(config):
+    for row in stored(name):
         values = [float(row.get(x) or row["return"]) for x in ("step", *COLUMNS)]
         series.setdefault(row["seed"], []).append(values)
     runs = [curves.Series(*np.transpose(values)) for values in series.values()]
-    preset = named.load(config)
+    config = named.load(name.removesuffix(RAY))
     curve = dataclasses.replace(
-        curves.aggregate(config, runs),
-        task=preset.environment.id,
-        algorithm=preset.algorithm.type,
+        curves.aggregate(name, runs),
+        task=config.environment.id,
+        algorithm=config.algorithm.type,
     )
-    curves.draw([curve], FOLDER / f"{config}.png", "steps", "evaluate", "mean")
+    curves.draw([curve], FOLDER / f"{name}.png", "steps", "evaluate", "mean")
 
 
 def write_table() -> None:
@@ -184,7 +198,7 @@ def table() -> str:
         "| returns of seeds | data |",
         "| --- | --- | ---: | ---: | --- | --- | --- |",
     ]
-    for name in named.EXPERIMENTS:
+    for name in (config + end for config in named.EXPERIMENTS for end in ("", RAY)):
         path = FOLDER / f"{name}.json"
         if path.exists():
             lines.append(line(name, json.loads(path.read_text())))
@@ -203,7 +217,8 @@ def line(name: str, result: dict) -> str:
     else:
         listed = ", ".join(map(shown, returns))
     middle = shown(curves.interquartile_mean(returns))
-    id = named.EXPERIMENTS[name]().environment.id.rpartition(":")[2]
+    config = named.EXPERIMENTS[name.removesuffix(RAY)]()
+    id = config.environment.id.rpartition(":")[2]
     return (
         f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} "
         f"| {middle}{interval} | {listed} | [curves]({name}.csv), [runs]({name}.json) |"
