@@ -1,11 +1,11 @@
 """Time to build algorithms and their components.
 
-    python benchmarks/build.py [--presets]
+    python benchmarks/build.py [--configs]
 
 Building is everything before the first step: variables, and graphs of acting, learning
 and remembering. The dueling DQN with prioritized replay is divided into its parts. Its
-variables are also created alone, to show the time of the rest. With `--presets`, all
-presets are built in this process, one after the other.
+variables are also created alone, to show the time of the rest. With `--configs`, all
+configs are built in this process, one after the other.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from agents.tools import errors
 def main() -> None:
     """Print seconds, and one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--presets", action="store_true", help="build every preset too")
+    parser.add_argument("--configs", action="store_true", help="build every config too")
     args = parser.parse_args()
     commands.start_tensorflow()
     found = dueling()
-    if args.presets:
+    if args.configs:
         for name in named.EXPERIMENTS:
-            found[name] = preset(name)
+            found[name] = time_to_build(name)
     for name, value in found.items():
         print(f"{name:<28}{value:>9.3f} s", flush=True)
     print(json.dumps(found))
@@ -109,7 +109,7 @@ def _variables(agent: Any) -> list:
     return list(found.values())
 
 
-def preset(name: str) -> float:
+def time_to_build(name: str) -> float:
     """Seconds to make an algorithm and the graph of acting; nan if extras are missing.
 
     The replay memory is as small as possible, so that filling it hardly counts.

@@ -2,8 +2,8 @@
 
     python benchmarks/gallery.py --outdir DIR
 
-Compares the final returns of each preset with published ones (`published.json`), and
-shows a card per preset: curve, score, steps, wall time, command, and a small moving
+Compares the final returns of each config with published ones (`published.json`), and
+shows a card per config: curve, score, steps, wall time, command, and a small moving
 picture if there is one. The data comes from `benchmarks/learning.py`, the pictures from
 `benchmarks/animations.py`.
 """
@@ -47,7 +47,7 @@ def page() -> pages.Page:
     )
     made.heading("Beside published results")
     made.table(
-        ["environment", "algorithm", "preset", "#steps", "#seeds", "#ours"]
+        ["environment", "algorithm", "config", "#steps", "#seeds", "#ours"]
         + ["", "#published", "#their steps", "source"],
         (
             row
@@ -57,19 +57,19 @@ def page() -> pages.Page:
             for row in [compared(name, results[name], entry)]
         ),
     )
-    made.heading("Presets")
+    made.heading("Configs")
     made.text("Bands are the quartiles over seeds, thin lines single seeds.", "quiet")
     made.grid(card(made, name, entry) for name, entry in results.items())
     return made
 
 
 def data(name: str, ending: str = "json") -> pathlib.Path:
-    """Return the file with the results of a preset."""
+    """Return the file with the results of a config."""
     return FOLDER / f"{name}.{ending}"
 
 
 def result(name: str) -> dict[str, Any]:
-    """Return the results of a preset: `steps` and `returns` are of its longest runs."""
+    """Return the results of a config: `steps` and `returns` are of its longest runs."""
     values = json.loads(data(name).read_text())
     finals = values["finals"].values()
     steps = max(final["step"] for final in finals)
@@ -78,7 +78,7 @@ def result(name: str) -> dict[str, Any]:
 
 
 def compared(name: str, ours: dict, theirs: dict) -> list[str]:
-    """Return the row of a preset and a published score."""
+    """Return the row of a config and a published score."""
     config = named.EXPERIMENTS[name]()
     place = position(ours["returns"], theirs["score"])
     kind = "number" if place == "below" else "number good"
@@ -107,7 +107,7 @@ def position(returns: np.ndarray, score: float) -> str:
 
 
 def card(made: pages.Page, name: str, values: dict) -> str:
-    """Return the card of a preset."""
+    """Return the card of a config."""
     lines = list(learned(name))
     scale, unit = curves.axis("steps", values["steps"])
     config = named.EXPERIMENTS[name]()
@@ -136,7 +136,7 @@ def card(made: pages.Page, name: str, values: dict) -> str:
 
 
 def learned(name: str) -> Iterator[pages.Line]:
-    """Yield the curves of the seeds of a preset, and their mean."""
+    """Yield the curves of the seeds of a config, and their mean."""
     seeds: dict[str, list] = {}
     with data(name, "csv").open(newline="") as file:
         for row in csv.DictReader(file):

@@ -39,7 +39,7 @@ SETTINGS = {
     ),
     "sac": ("HalfCheetah-v5", "cheetah_sac", 6_000, []),
 }
-"""Environment, preset, steps, and changes of the preset."""
+"""Environment, config, steps, and changes of the config."""
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ SETTINGS = {
         ["algorithm.epochs=4", "algorithm.minibatch_size=256"],
     ),
 }
-"""Environment, preset, number of environments, unroll, and changes of the preset."""
+"""Environment, config, number of environments, unroll, and changes of the config."""
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def ours(setting: str, env: str, algorithm: str) -> dict[str, float]:
-    """Steps per second of a preset's training, and after tracing and compilation."""
+    """Steps per second of a config's training, and after tracing and compilation."""
     sys.path.insert(0, str(ROOT))
     from agents.experiments import named, runs
     from agents.scripts import commands

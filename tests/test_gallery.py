@@ -37,7 +37,7 @@ def text(tmp_path_factory):
     return (outdir / "index.html").read_text()
 
 
-def test_every_preset_with_results_has_a_card(text):
+def test_every_config_with_results_has_a_card(text):
     names = {x.stem for x in gallery.FOLDER.glob("*.csv")} & set(named.EXPERIMENTS)
     assert len(names) > 20
     for name in names:

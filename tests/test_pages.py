@@ -121,5 +121,5 @@ def test_results_show_all_seeds(tmp_path, monkeypatch):
     (tmp_path / "ant.json").write_text(json.dumps(data))
     rows = [x.split(" | ")[1:4] for x in results.text(["ant"]).splitlines()[2:4]]
     assert rows == [["1,000", "1", "1,200"], ["2,000", "2", "-750"]]
-    with pytest.raises(ValueError, match="no presets: aunt"):
+    with pytest.raises(ValueError, match="no configs: aunt"):
         results.text(["aunt"])

@@ -1,11 +1,11 @@
-"""Sphinx directive that shows results of presets, from the data in `docs/results`.
+"""Sphinx directive that shows results of configs, from the data in `docs/results`.
 
     ```{results}
     cheetah_clip hopper_clip
     ```
 
 It makes a table of the returns of final policies, with links to the data and the 95%
-bootstrap intervals of interquartile means, and shows the learning curves. Presets without
+bootstrap intervals of interquartile means, and shows the learning curves. Configs without
 data are named. `benchmarks/learning.py` makes the data.
 """
 
@@ -22,24 +22,24 @@ FOLDER = pathlib.Path(__file__).parents[1] / "results"
 
 
 def text(names: list[str]) -> str:
-    """Return the results of presets in Markdown.
+    """Return the results of configs in Markdown.
 
     Raises:
-      ValueError: for names that are no presets.
+      ValueError: for names that are no configs.
     """
     if unknown := sorted(set(names) - set(named.EXPERIMENTS)):
-        raise ValueError(f"no presets: {', '.join(unknown)}")
+        raise ValueError(f"no configs: {', '.join(unknown)}")
     measured = [x for x in names if (FOLDER / f"{x}.json").exists()]
     parts = [table(measured), *map(curve, measured)] if measured else []
     if others := [f"`{x}`" for x in names if x not in measured]:
-        parts.append(f"Presets without committed results: {', '.join(others)}.")
+        parts.append(f"Configs without committed results: {', '.join(others)}.")
     return "\n\n".join(parts)
 
 
 def table(names: list[str]) -> str:
-    """Return a table of final returns in Markdown, by preset and length of the runs."""
+    """Return a table of final returns in Markdown, by config and length of the runs."""
     rows = [
-        "| preset | steps | seeds | mean | interquartile mean (95% interval) | lowest "
+        "| config | steps | seeds | mean | interquartile mean (95% interval) | lowest "
         "| highest |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
@@ -72,7 +72,7 @@ def number(value: float) -> str:
 
 
 def curve(name: str) -> str:
-    """Return the learning curve of a preset in Markdown."""
+    """Return the learning curve of a config in Markdown."""
     image = f"```{{image}} /results/{name}.png\n:alt: Learning curve of {name}\n"
     return f"{image}:width: 75%\n```"
 
@@ -82,7 +82,7 @@ def setup(app: Any) -> dict[str, bool]:
     from sphinx.util import docutils
 
     class Results(docutils.SphinxDirective):
-        """Directive `results` around names of presets."""
+        """Directive `results` around names of configs."""
 
         has_content = True
 
