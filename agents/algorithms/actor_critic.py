@@ -101,7 +101,7 @@ class Config:
 
     def create_part(self, name: str, *functions: str) -> optimizers.Optimizer:
         """Create the optimizer of a field, which may use the named functions."""
-        provided = ("items", "seed", *functions)
+        provided = ("items", "mask", "seed", *functions)
         rate = self.learning_rate if name in self.OPTIMIZERS else None
         spec = optimizers.rated(self, name, rate)
         return optimizers.create(spec, f"algorithm.{name}", provided)

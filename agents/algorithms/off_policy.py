@@ -111,14 +111,10 @@ class Config:
 
     def create_optimizers(self) -> list[optimizers.Optimizer]:
         """Create the optimizers of the fields `OPTIMIZERS`; raises ConfigError."""
-        provided = ("items", "seed")
+        rated = (optimizers.rated(self, x, self.learning_rate) for x in self.OPTIMIZERS)
         return [
-            optimizers.create(
-                optimizers.rated(self, name, self.learning_rate),
-                f"algorithm.{name}",
-                provided,
-            )
-            for name in self.OPTIMIZERS
+            optimizers.create(spec, f"algorithm.{name}", ("items", "seed"))
+            for name, spec in zip(self.OPTIMIZERS, rated, strict=True)
         ]
 
 

@@ -14,6 +14,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -42,15 +43,16 @@ def keep() -> None:
         folder = directory(os.environ)
     except RuntimeError:  # The user has no home.
         return
-    flags = os.environ.get("TF_XLA_FLAGS", "").split()
-    flags = [x for x in flags if not x.startswith(f"{FLAG}={folder}/")]  # A parent's.
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    parents = f'{FLAG}="{re.escape(str(folder))}/[^"]*"'
+    flags = re.sub(parents, "", flags).strip()
     late = "tensorflow" in sys.modules
-    if folder is None or late or any(x.startswith(FLAG) for x in flags):
+    if folder is None or late or FLAG in flags or '"' in str(folder):
         return
     with contextlib.suppress(OSError):
         own = borrow(folder)
         atexit.register(give_back, folder, own, os.getpid())
-        os.environ["TF_XLA_FLAGS"] = " ".join([*flags, f"{FLAG}={own}"])
+        os.environ["TF_XLA_FLAGS"] = f'{flags} {FLAG}="{own}"'.strip()
 
 
 def directory(environ: Mapping[str, str]) -> pathlib.Path | None:

@@ -29,6 +29,8 @@ SHOWN = 3  # Differences between configs that a label lists.
 LONGEST = 24  # Characters of a value in a label.
 WIDTH = 46  # Characters in a line of a title or label.
 RESAMPLES = 2000
+COLUMNS = 100
+"""Points of a curve that are resampled together."""
 STATISTICS = {
     "mean": "mean and quartiles",
     "iqm": "interquartile mean and 95% bootstrap interval",
@@ -208,7 +210,14 @@ def interval(returns: np.ndarray) -> np.ndarray:
     """
     count = len(returns)
     drawn = np.random.default_rng(0).integers(count, size=(count, RESAMPLES))
-    return np.percentile(interquartile_mean(returns[drawn]), [2.5, 97.5], 0)
+
+    def between(values):
+        return np.percentile(interquartile_mean(values[drawn]), [2.5, 97.5], 0)
+
+    if returns.ndim == 1:
+        return between(returns)
+    parts = range(0, returns.shape[1], COLUMNS)  # All at once may need gigabytes.
+    return np.concatenate([between(returns[:, x : x + COLUMNS]) for x in parts], 1)
 
 
 def _config(run: pathlib.Path) -> dict:

@@ -136,8 +136,11 @@ def find(
     functional = backend == "compiled"
     if backend in ("workers", "process", "serial"):
         return Single(environment)
-    if _has_equal(environment, description):
-        return Single(environment)
+    own = backend in ("vector", "envpool")  # With arguments of their own.
+    for kwargs in (environment.kwargs, {}) if own else (environment.kwargs,):
+        single = dataclasses.replace(environment, backend="workers", kwargs=kwargs)
+        if _has_spaces(single, description):
+            return Single(single)
     if functional and hasattr(make.functional(environment), "render"):
         return Batch(environment, None)
     leaf = _find_image(description)
@@ -151,16 +154,12 @@ def find(
     )
 
 
-def _has_equal(
+def _has_spaces(
     environment: environments_.Environment, description: make.Description
 ) -> bool:
-    """Return whether a single environment has the same spaces."""
-    shared = make.choose(environment) in ("compiled", "mujoco")
-    kwargs = environment.kwargs if shared else {}
+    """Return whether an environment can be made and has these spaces."""
     try:
-        single = make.describe(
-            dataclasses.replace(environment, backend="workers", kwargs=kwargs)
-        )
+        single = make.describe(environment)
     except errors.Mistake:
         return False
     return (

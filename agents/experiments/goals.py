@@ -1,7 +1,6 @@
 """Hindsight for environments with goals: options, and outcomes of other goals."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import gymnasium
@@ -45,7 +44,7 @@ def subclass(
 
     Raises:
       ConfigError: if the algorithm has no replay memory, or if the environment computes
-        outcomes although it or the updates are to be compiled by XLA.
+        outcomes although it cannot, or it or the updates are to be compiled by XLA.
       UnsupportedSpaceError: if observations have no goals.
     """
     from agents.memories import hindsight as memory
@@ -103,7 +102,7 @@ def _require_goals(space: gymnasium.Space) -> None:
 
 
 class _Outcome:
-    """Function of goals that asks an environment, which it makes on its first call."""
+    """Function of goals that asks an environment."""
 
     def __init__(
         self, environment: environments.Environment, goal: gymnasium.Space
@@ -116,6 +115,7 @@ class _Outcome:
                 f"environment {environment.id!r} is a TensorFlow function, which cannot "
                 "be asked for outcomes; declare hindsight.outcome."
             ) from error
+        self._reward, self._terminated = self._functions()
 
     def __call__(self, achieved: Any, desired: Any) -> tuple[Any, Any]:
         """Return rewards float32 `[B]` and terminations bool `[B]` as tensors."""
@@ -132,13 +132,11 @@ class _Outcome:
         self, achieved: np.ndarray, desired: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return rewards float32 `[B]` and terminations bool `[B]`."""
-        reward, terminated = self._functions
         return (
-            reward(achieved, desired).astype(np.float32),
-            terminated(achieved, desired).astype(bool),
+            self._reward(achieved, desired).astype(np.float32),
+            self._terminated(achieved, desired).astype(bool),
         )
 
-    @functools.cached_property
     def _functions(self) -> tuple[Any, Any]:
         """Functions of goals `[B, ...]` for rewards and terminations `[B]`."""
         env = self._make().unwrapped

@@ -60,8 +60,9 @@ class NetworkConfig:
     finite bounds, `tanh_normal` or `beta`."""
     mean_activation: str = "tanh"
     """Activation of the mean of normal actions."""
-    initial_std: bounds.PositiveFloat = 0.35
-    """Initial standard deviation of continuous actions in [-1, 1], before tanh."""
+    initial_std: Annotated[float, bounds.Bounds(0, 7, open=True)] = 0.35
+    """Initial deviation of continuous actions in [-1, 1], before tanh; up to 0.56 of
+    `beta`."""
 
     def __post_init__(self) -> None:
         bounds.require(self)

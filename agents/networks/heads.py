@@ -14,6 +14,9 @@ from agents.networks import boxes, distributions, joint, kinds, parts
 from agents.networks.config import NetworkConfig
 from agents.tools import spaces
 
+LOG_STD = (-20.0, 2.0)
+"""Range of logarithms of standard deviations."""
+
 
 class NormalHead(keras.layers.Layer):
     """Diagonal normal with state-independent standard deviation, for boxes.
@@ -47,7 +50,9 @@ class NormalHead(keras.layers.Layer):
     def call(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute the parameters of the distribution."""
         mean = self._mean(features)
-        log_std = tf.clip_by_value(tf.convert_to_tensor(self._log_std), -20.0, 2.0)
+        log_std = tf.convert_to_tensor(self._log_std)
+        excess = tf.clip_by_value(log_std, *LOG_STD) - log_std
+        log_std += tf.stop_gradient(excess)  # Gradients lead back into the range.
         return {"mean": mean, "log_std": tf.zeros_like(mean) + log_std}
 
     def distribution(self, parameters: dict[str, tf.Tensor]) -> distributions.Normal:

@@ -48,6 +48,8 @@ class SelfAttention(keras.layers.Layer):
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         """Create the weights; queries, keys and values draw one after the other."""
+        if len(shape) != 3:
+            raise ValueError(f"needs sequences [L, F], got the shape {shape[1:]}.")
         with placement.seeded(self._seed):
             self._attend.build(shape, shape)
 

@@ -38,6 +38,7 @@ def learning(loss: Callable, network: keras.layers.Layer) -> Callable:
     """Make a loss run in training mode and add penalties of regularized layers."""
 
     def penalized(*args: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        network._clear_losses()  # Those on activities of earlier calls.
         with training():
             value, metrics = loss(*args)
         return value + sum(network.losses), metrics

@@ -88,6 +88,8 @@ class Gradient(optimizer_.Optimizer):
         self._learning_rate = learning_rate
         self._clip_norm = schedules.Held(clip_norm or None)
         self._block = block
+        if block is not None:
+            self.needs = self.needs | {"mask"}
 
     def build(self, variables: list[keras.Variable]) -> None:
         copies = replicas.count(variables)

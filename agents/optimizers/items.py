@@ -16,7 +16,7 @@ def fold(functions: dict[str, Any], data: Any) -> dict[str, Any]:
 
 
 def order(seed: tf.Tensor, count: Any, first: tf.Tensor | None = None) -> tf.Tensor:
-    """Return a random permutation of `count` indices, equal with and without XLA.
+    """Return a pseudorandom permutation of `count` indices, equal with and without XLA.
 
     Indices where `first` is true, bool `[count]`, precede the others.
 

@@ -93,6 +93,7 @@ _PROVIDERS = {
     "kl": "ppo, trpo, vpg and a2c provide it for 'optimizer', the policy's",
     "source": "algorithms with target networks provide it for them",
     "items": "algorithms that train on batches provide it",
+    "mask": "policy gradients and impala provide it, for 'block'",
     "seed": "all algorithms provide it",
 }
 

@@ -40,6 +40,11 @@ class Preprocessing(tf.Module):
                     f"config key 'preprocessing' has {what}, but what is observed "
                     f"has the parts {', '.join(map(repr, paths))}."
                 )
+            if not isinstance(declared[path], list | tuple):
+                raise config.ConfigError(
+                    "config key 'preprocessing' must have a list of stages for "
+                    f"{path!r}, got {declared[path]!r}."
+                )
         self._stages, results = [], []
         for path, leaf in zip(paths, leaves, strict=True):
             chain = []

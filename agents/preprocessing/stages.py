@@ -1,5 +1,6 @@
 """Preprocessing stages of observations, declared by name."""
 
+import math
 from typing import Any
 
 import gymnasium
@@ -94,8 +95,9 @@ class Normalize(Stage):
     """Normalization to mean zero and deviation one over all training data."""
 
     def __init__(self, space: gymnasium.Space, clip: float | None = 5.0) -> None:
-        """Set the bound of the results, in deviations."""
+        """Set the bound of the results, in deviations; none for no bound."""
         super().__init__(space)
+        bounds.require_options(bounds.POSITIVE, clip=clip)
         self._normalize = normalize.StreamingNormalize(self._spec.shape, clip=clip)
 
     def __call__(self, value, state):
@@ -113,13 +115,16 @@ class Clip(Stage):
     def __init__(self, space: gymnasium.Space, low: float, high: float) -> None:
         """Set the bounds."""
         super().__init__(space)
-        if low >= high:
+        if not low < high:
             raise ValueError(f"low must be less than high, got {low} and {high}.")
         self._bounds = low, high
 
     def __call__(self, value, state):
         """Clip values; keep their dtype."""
-        low, high = (_nearest(x, value.dtype) for x in self._bounds)
+        low, high = self._bounds
+        if value.dtype.is_integer:
+            low, high = _inner(low, high, value.dtype)
+        low, high = (tf.cast(x, value.dtype) for x in (low, high))
         return tf.clip_by_value(value, low, high), state
 
 
@@ -280,13 +285,15 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
     return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
 
 
-def _nearest(number: float, dtype: tf.DType) -> tf.Tensor:
-    """Convert a number to the nearest one of a dtype; casts would wrap around."""
-    if number <= dtype.min:
-        return tf.constant(dtype.min, dtype)
-    if number >= dtype.max:
-        return tf.constant(dtype.max, dtype)
-    return tf.cast(number, dtype)
+def _inner(low: float, high: float, dtype: tf.DType) -> tuple[int, int]:
+    """Return the lowest and the highest integer of a dtype between two bounds.
+
+    Bounds beyond all integers become the nearest ones; casts would wrap around.
+    """
+    least, most = dtype.min, dtype.max
+    lowest = math.ceil(min(max(low, least), most))
+    highest = math.floor(max(min(high, most), least))
+    return min(max(lowest, least), most), min(max(highest, least), most)
 
 
 def _cover(old: int, new: int) -> np.ndarray:

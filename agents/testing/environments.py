@@ -273,6 +273,8 @@ def _wrong_actions(space: gymnasium.Space, size: int) -> Iterator[tuple[str, Any
     for index, (name, part) in enumerate(zip(names, parts, strict=True)):
         leaves = spaces.flatten(conformance.samples(space, 0, size))
         value = _outside(part)
+        if value is None:
+            continue
         wide = np.float32 if isinstance(value, float) else np.int64
         leaves[index] = leaves[index].astype(wide)
         leaves[index].reshape(size, -1)[-1, 0] = value
@@ -280,7 +282,7 @@ def _wrong_actions(space: gymnasium.Space, size: int) -> Iterator[tuple[str, Any
 
 
 def _outside(space: gymnasium.Space) -> Any:
-    """Return a number that no element of a leaf space has."""
+    """Return a number that no element of a leaf space has; None without any."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return int(space.start + space.n)
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
@@ -289,7 +291,11 @@ def _outside(space: gymnasium.Space) -> Any:
         return 2
     high = space.high.flat[0]
     if not np.issubdtype(space.dtype, np.floating):
-        return int(high) + 1
+        widest = np.iinfo(np.int64)
+        low = int(space.low.flat[0])
+        return next(
+            (x for x in (int(high) + 1, low - 1) if widest.min <= x <= widest.max), None
+        )
     return float(high + abs(high) + 1) if np.isfinite(high) else float("nan")
 
 

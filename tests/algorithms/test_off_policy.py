@@ -29,7 +29,7 @@ from agents.environments import compiled, functional
 from agents.experiments import named, runs
 from agents.networks.config import NetworkConfig
 from agents.testing import mock_algorithm
-from agents.tools import checkpoint, loop
+from agents.tools import checkpoint, config, loop
 from agents.tools import spaces as spaces_
 
 
@@ -472,3 +472,9 @@ def test_presets_learn(name):
         assert score(envs, agent, 500) >= gate
     finally:
         envs.close()
+
+
+@pytest.mark.parametrize("name", ["cartpole_dqn", "pendulum_sac"])
+def test_blocks_are_refused(name):
+    with pytest.raises(config.ConfigError, match="needs 'mask', which is not provided"):
+        named.load(name, ["algorithm.optimizer={type: adam, block: 32}"])

@@ -45,11 +45,13 @@ def run(arguments, tmp_path, **variables):
     return done.stdout
 
 
-def test_second_process_compiles_nothing_and_computes_the_same(folder, tmp_path):
-    first = run(["-c", SCRIPT], tmp_path)
+def test_second_process_compiles_nothing_and_computes_the_same(tmp_path):
+    place = tmp_path / "of Jane Doe"
+    folder = compilation.directory({compilation.VARIABLE: str(place)})
+    first = run(["-c", SCRIPT], place)
     kept = programs(folder)
     assert len(kept) == 1
-    assert run(["-c", SCRIPT], tmp_path) == first
+    assert run(["-c", SCRIPT], place) == first
     assert programs(folder) == kept
     assert [path.suffix for path in folder.iterdir()] == [".pb"]
 

@@ -399,3 +399,15 @@ def test_divergence_of_masked_distributions_is_that_of_the_rest():
     ]
     rest = [head.distribution({"logits": x[:, [0, 2, 3]]}) for x in (p, q)]
     np.testing.assert_allclose(masked[0].kl(masked[1]), rest[0].kl(rest[1]), rtol=1e-4)
+
+
+def test_deviations_return_into_their_range():
+    head = make(gs.Box(-np.inf, np.inf, (2,)))
+    head._log_std.assign([3.0, 1.0])
+    with tf.GradientTape() as tape:
+        entropy = tf.reduce_sum(head.distribution(head(tf.zeros([1, 4]))).entropy())
+    gradient = tape.gradient(entropy, head._log_std.value)
+    assert gradient.numpy().tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(head(tf.zeros([1, 4]))["log_std"], [[2.0, 1.0]])
+    with pytest.raises(ValueError, match="initial_std must be at most 7, got 8"):
+        NetworkConfig(initial_std=8.0)

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
+from agents import agent as agent_
 from agents import networks
 from agents.algorithms import a2c, dqn, ppo
 from agents.experiments import config as experiment
@@ -441,3 +442,45 @@ def test_policy_gradients_train_on_declared_networks():
     after = [x.numpy() for x in learner.network.variables]
     changed = [not np.array_equal(x, y) for x, y in zip(before, after, strict=True)]
     assert all(changed)
+
+
+def test_penalties_on_activities_are_those_of_the_call():
+    part = {"type": "dense", "units": 8, "activity_regularizer": "l2"}
+    torso = make(VECTOR, layers=[part])
+    value, other = random(5, 3), random(7, 3, seed=1)
+    features(torso, other)
+
+    def loss():
+        return tf.reduce_sum(features(torso, value)), {}
+
+    penalty = 0.01 * tf.reduce_sum(features(torso, value) ** 2) / 5
+    expected = tf.reduce_sum(features(torso, value)) + penalty
+    np.testing.assert_allclose(modes.learning(loss, torso)()[0], expected, rtol=1e-6)
+
+
+def kernel(agent):
+    """Weights of the first layer."""
+    return next(x for x in agent.get_weights() if x.shape == (3, 8))
+
+
+@pytest.mark.parametrize("cls", [pytest.param(ppo, marks=pytest.mark.slow), a2c, dqn])
+def test_penalties_on_activities_train(cls):
+    part = {"type": "dense", "units": 8, "activity_regularizer": "l2"}
+    values = {"network": {"layers": [part]}, "optimizer": {"type": "adam"}}
+    kind = cls.__name__.rpartition(".")[2]
+    replay = {"start_size": 8, "batch_size": 8, "capacity": 64}
+    unrolls = {"memory": "unrolls", "unroll_length": 8} if cls is ppo else {}
+    values |= replay if cls is dqn else unrolls
+    agent = agent_.Agent.create({"type": kind, **values}, VECTOR, gs.Discrete(2))
+    before = kernel(agent)
+    for step in range(17):
+        agent.act(np.full(3, step / 17, np.float32))
+        agent.observe(1.0, step % 5 == 4)
+    assert (kernel(agent) != before).any()
+
+
+def test_attention_needs_sequences():
+    part = {"type": "attention", "num_heads": 2, "key_dim": 3}
+    with pytest.raises(config.ConfigError, match=r"needs sequences \[L, F\]") as caught:
+        features(make(VECTOR, layers=[part]), random(2, 3))
+    assert "\n" not in str(caught.value)

@@ -252,3 +252,24 @@ def test_parts_may_have_the_same_path():
     space = gs.Dict({"a/b": gs.Box(-9, 9, (2,)), "a": gs.Dict(b=gs.Box(-9, 9, (3,)))})
     made = preprocessing.Preprocessing(space, {"a/b": ["center"]})
     assert made.space == space or made.space["a/b"].shape == (2,)
+
+
+@pytest.mark.parametrize("declared", [None, 5, "center", {"type": "center"}])
+def test_stages_are_lists(declared):
+    with pytest.raises(config.ConfigError, match="must have a list of stages for 'a'"):
+        preprocessing.Preprocessing(gs.Dict(a=VECTOR), {"a": declared})
+
+
+@pytest.mark.parametrize("clip", [-1, 0])
+def test_bounds_of_normalized_numbers_are_positive(clip):
+    with pytest.raises(config.ConfigError, match="clip must be positive"):
+        make(VECTOR, {"type": "normalize", "clip": clip})
+
+
+def test_integers_are_clipped_between_broken_bounds():
+    space, clip = gs.Box(-9, 9, (5,), np.int64), {"type": "clip", "low": 1.5}
+    value = np.array([[-3, -1, 0, 1, 9]])
+    result = apply(space, value, {**clip, "high": 4.7})
+    assert result.tolist() == [[2, 2, 2, 2, 4]]
+    with pytest.raises(config.ConfigError, match="low must be less than high"):
+        make(space, {**clip, "high": float("nan")})

@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 from videos import read
 
+from agents.environments import Environment, make
+from agents.experiments import filming
 from agents.scripts import evaluate, report, visualize
 
 pytestmark = pytest.mark.usefixtures("headless")
@@ -305,3 +307,15 @@ def test_episodes_side_by_side_with_text(trained, call, tmp_path):
     _, frames = read(tmp_path / "grid.mp4")
     longest = max(episode["length"] for episode in episodes)
     assert frames.shape == (longest + 1, 400, 1200, 3)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "kept"),
+    [({"max_num_players": 1}, {}), ({"sutton_barto_reward": True}, True)],
+)
+def test_arguments_of_envpool_alone_are_left_out(kwargs, kept):
+    pytest.importorskip("envpool")
+    plain = Environment("CartPole-v1", "serial")
+    environment = Environment("CartPole-v1", "envpool", kwargs=kwargs)
+    found = filming.find(environment, make.describe(plain))
+    assert found._environment.kwargs == (kwargs if kept else {})

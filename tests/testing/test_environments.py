@@ -307,3 +307,9 @@ def test_what_differs_from_the_environment_alone_is_caught():
 def test_what_cannot_be_checked_is_refused(create, text):
     with pytest.raises(testing.ConformanceError, match=text):
         testing.check_batch_env(create)
+
+
+def test_actions_of_all_integers_are_checked():
+    largest = gs.Box(-(2**63), 2**63 - 1, (2,), np.int64)
+    env = functools.partial(mocks.RandomEnvironment, BOX, largest)
+    testing.check_batch_env(lambda: batch(env), steps=40)
