@@ -178,7 +178,7 @@ def start_tensorflow(debug: bool = False) -> None:
 def _import_without_collecting() -> None:
     """Import TensorFlow, whose modules are never searched for garbage.
 
-    The searches would take a fourth of the time until a small run has ended.
+    The searches would prolong every start by about a second.
     """
     gc.disable()
     try:
