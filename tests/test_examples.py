@@ -69,14 +69,15 @@ def train(name, directory, *settings):
     return [x for x in rows if x["phase"] == "evaluate"]
 
 
-def test_new_algorithm_is_trained_by_its_config(tmp_path):
+@pytest.mark.slow
+def test_new_algorithm_learns_by_its_config(tmp_path):
     rows = train("reinforce", tmp_path, "--set", "train.steps=96000")
     assert max(x["score"] for x in rows) >= 475
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ROBOTS)
-def test_robots_are_trained_by_their_configs(tmp_path, name):
+@pytest.mark.quick("reinforce")
+@pytest.mark.parametrize("name", ["reinforce", *ROBOTS])
+def test_examples_are_trained_by_their_configs(tmp_path, name):
     steps = "--set", "train.steps=8192", "--set", "train.eval_every=8192"
     (row,) = train(name, tmp_path, *steps, "--set", "train.eval_episodes=2")
     assert math.isfinite(row["score"])

@@ -28,7 +28,7 @@ class Filmed(abc.ABC):
 
     parts = 1
     compiled = False
-    training: bool | None = None
+    user: tuple[weakref.ref, bool] | None = None
     current: Any = None
     elapsed = 0
 

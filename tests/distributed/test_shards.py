@@ -193,7 +193,8 @@ def test_learns_by_shards(execute):
     assert max(returns) >= 475
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
 def test_resume_restores_shards(ray, tmp_path, monkeypatch, count):
     monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
     monkeypatch.setattr(commands, "use_threads", lambda config: None)
