@@ -51,8 +51,8 @@ class EnvPool(batch_env.Backend):
         self.first_row = first_row
         for name in {"num_envs", "batch_size", "env_type"} & {*(kwargs or {})}:
             raise config.BackendError(
-                f"Backend envpool sets {name!r} itself, from environment.num_agents; leave "
-                "it out of environment.kwargs."
+                f"Backend envpool sets {name!r} itself; leave it out of "
+                "environment.kwargs."
             )
         seeds = np.random.SeedSequence().generate_state(num_envs) % SEEDS
         settings = {"num_envs": num_envs, "num_threads": num_threads or 0}

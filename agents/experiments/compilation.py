@@ -44,8 +44,8 @@ def keep() -> None:
     except RuntimeError:  # The user has no home.
         return
     flags = os.environ.get("TF_XLA_FLAGS", "")
-    parents = f'{FLAG}="{re.escape(str(folder))}/[^"]*"'
-    flags = re.sub(parents, "", flags).strip()
+    of_a_parent = f'{FLAG}="{re.escape(str(folder))}/[^"]*"'
+    flags = re.sub(of_a_parent, "", flags).strip()
     late = "tensorflow" in sys.modules
     if folder is None or late or FLAG in flags or '"' in str(folder):
         return

@@ -61,8 +61,8 @@ class NetworkConfig:
     mean_activation: str = "tanh"
     """Activation of the mean of normal actions."""
     initial_std: Annotated[float, bounds.Bounds(0, 7, open=True)] = 0.35
-    """Initial deviation of continuous actions in [-1, 1], before tanh; up to 0.56 of
-    `beta`."""
+    """Initial deviation of continuous actions in [-1, 1], before tanh; `beta` begins
+    with at most 0.56."""
 
     def __post_init__(self) -> None:
         bounds.require(self)
