@@ -1,7 +1,6 @@
 """Environments in TensorFlow, in one program with the algorithm."""
 
 import traceback
-import weakref
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ class FunctionError(config.BackendError):
     """Functional environment that breaks the rules, with the rule as text."""
 
 
-class Compiled(tf.Module):
+class Compiled(steps.Continued, tf.Module):
     """Batch of functional environments, with the interface of `InGraphBatchEnv`.
 
     States are variables. `tools.simulate` compiles everything by XLA.
@@ -34,10 +33,7 @@ class Compiled(tf.Module):
 
     parts = 1
     compiled = True
-    elapsed = 0
     error = called = None
-    user: tuple[weakref.ref, bool] | None = None
-    current: Any = None
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from agents.environments.functional import functional_env
 from agents.tools import calls, checks, errors, steps
 
 
-class Filmed(abc.ABC):
+class Filmed(steps.Continued, abc.ABC):
     """Batch that films itself, with the interface of `InGraphBatchEnv`.
 
     Subclasses say what a scene is, a structure of tensors `[N, ...]`, and how to draw
@@ -28,9 +28,6 @@ class Filmed(abc.ABC):
 
     parts = 1
     compiled = False
-    user: tuple[weakref.ref, bool] | None = None
-    current: Any = None
-    elapsed = 0
 
     def __init__(self, env: Any, reels: Sequence[videos.Reel]) -> None:
         self._env, self._reels = env, list(reels)

@@ -225,9 +225,8 @@ class _Whole:
             others = ~mask & ~self._begun
             leaves = self._fitting(observation)
             for leaf, kept in zip(leaves, self._buffers.observation, strict=True):
-                new, old = leaf[others].astype(kept.dtype), kept[others]
-                missing = (new != new) & (old != old)  # Named by the next step.
-                if ((new != old) & ~missing).any():
+                new = leaf[others].astype(kept.dtype)  # The next step names NaN.
+                if not np.array_equal(new, kept[others], equal_nan=True):
                     raise batch_env.EnvDataError(
                         f"{self._name} does not obey reset_mask; use its autoreset "
                         "mode SAME_STEP, vectorization_mode sync among the kwargs, or "

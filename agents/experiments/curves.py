@@ -210,14 +210,11 @@ def interval(returns: np.ndarray) -> np.ndarray:
     """
     count = len(returns)
     drawn = np.random.default_rng(0).integers(count, size=(count, RESAMPLES))
-
-    def between(values):
-        return np.percentile(interquartile_mean(values[drawn]), [2.5, 97.5], 0)
-
-    if returns.ndim == 1:
-        return between(returns)
-    parts = range(0, returns.shape[1], COLUMNS)  # All at once may need gigabytes.
-    return np.concatenate([between(returns[:, x : x + COLUMNS]) for x in parts], 1)
+    flat, found = returns.reshape(count, -1), []
+    for first in range(0, flat.shape[1], COLUMNS):  # All at once may need gigabytes.
+        means = interquartile_mean(flat[:, first : first + COLUMNS][drawn])
+        found.append(np.percentile(means, [2.5, 97.5], 0))
+    return np.concatenate(found, 1).reshape(2, *returns.shape[1:])
 
 
 def _config(run: pathlib.Path) -> dict:

@@ -136,8 +136,10 @@ def find(
     functional = backend == "compiled"
     if backend in ("workers", "process", "serial"):
         return Single(environment)
-    own = backend in ("vector", "envpool")  # With arguments of their own.
-    for kwargs in (environment.kwargs, {}) if own else (environment.kwargs,):
+    attempts = [environment.kwargs]
+    if environment.kwargs and backend in ("vector", "envpool"):  # Perhaps their own.
+        attempts.append({})
+    for kwargs in attempts:
         single = dataclasses.replace(environment, backend="workers", kwargs=kwargs)
         if _has_spaces(single, description):
             return Single(single)

@@ -290,10 +290,8 @@ def _inner(low: float, high: float, dtype: tf.DType) -> tuple[int, int]:
 
     Bounds beyond all integers become the nearest ones; casts would wrap around.
     """
-    least, most = dtype.min, dtype.max
-    lowest = math.ceil(min(max(low, least), most))
-    highest = math.floor(max(min(high, most), least))
-    return min(max(lowest, least), most), min(max(highest, least), most)
+    low, high = (min(max(x, dtype.min), dtype.max) for x in (low, high))
+    return math.ceil(low), math.floor(high)
 
 
 def _cover(old: int, new: int) -> np.ndarray:

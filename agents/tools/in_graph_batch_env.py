@@ -13,7 +13,7 @@ import tensorflow as tf
 from agents.tools import batch_env, spaces, steps, transitions
 
 
-class InGraphBatchEnv:
+class InGraphBatchEnv(steps.Continued):
     """Runner of one batch of environments, or two in turns, from inside the graph.
 
         before = env.begin()
@@ -40,16 +40,9 @@ class InGraphBatchEnv:
       error: The last exception of the environments, or None.
       called: `time.monotonic()` of the running call into Python, else None.
       steps: Number of environment steps begun so far, updated while the graph runs.
-      user: Algorithm of the last call of `simulate`, as a weak reference, and whether it
-        trained; None before the first.
-      current: State from which the next call continues; None if episodes begin.
-      elapsed: Environment steps of training when episodes begin, set by the caller.
     """
 
     compiled = False
-    elapsed = 0
-    user: tuple[weakref.ref, bool] | None = None
-    current: Any = None
 
     def __init__(
         self,

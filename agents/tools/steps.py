@@ -45,10 +45,25 @@ class After(NamedTuple):
         return self.terminated | self.truncated
 
 
+class Continued:
+    """Base of environments in the graph, with what `simulate` keeps between its calls.
+
+    Attributes:
+      user: Algorithm of the last call of `simulate`, as a weak reference, and whether it
+        trained; None before the first.
+      current: State from which the next call continues; None if episodes begin.
+      elapsed: Environment steps of training when episodes begin, set by the caller.
+    """
+
+    user: tuple[weakref.ref, bool] | None = None
+    current: Any = None
+    elapsed = 0
+
+
 class Environments(Protocol):
     """Batch of environments in the graph: `InGraphBatchEnv` or `Compiled`.
 
-    The attributes are those of `InGraphBatchEnv`.
+    The attributes are those of `InGraphBatchEnv` and `Continued`.
     """
 
     parts: int
