@@ -152,7 +152,10 @@ def _parts(
 
 
 def _environments(config) -> float:
-    """Measure the backend with random actions, without TensorFlow."""
+    """Measure the backend with random actions, without TensorFlow.
+
+    With action masks, drawing allowed actions is included.
+    """
     batch = make.batch(config.environment)
     actions = itertools.cycle(_random(batch.action_space, len(batch)))
 
@@ -160,9 +163,18 @@ def _environments(config) -> float:
         batch.start(next(actions), restart=True)
         batch.finish()
 
+    def obey():
+        observation, _, *flags, _ = batch.step(_allowed(batch.action_space, masks))
+        masks[:] = _masks(observation)
+        ended = np.flatnonzero(np.logical_or(*flags))
+        if len(ended):
+            masks[ended] = _masks(batch.reset(ended))
+
     try:
-        batch.reset()
-        return _seconds(step)
+        first = batch.reset()
+        masked = spaces.mask_sizes(batch.observation_space, batch.action_space)
+        masks = _masks(first) if masked else None
+        return _seconds(obey if masked else step)
     finally:
         batch.close()
 
@@ -216,6 +228,9 @@ class _Nothing(batch_env.Backend):
         found = description.observation_space, description.action_space
         buffers = transitions.Buffers.create(*found, length)
         (observation,) = _random(description.observation_space, length, 1)
+        if spaces.mask_sizes(*found):
+            mask = observation[spaces.ACTION_MASK]
+            observation[spaces.ACTION_MASK] = spaces.transform(np.ones_like, mask)
         for target, leaf in zip(
             buffers.observation, spaces.flatten(observation), strict=True
         ):
@@ -288,20 +303,24 @@ def _bare(
     envs = [constructor() for _ in range(share)]
     space = envs[0].action_space
     space.seed(0)
-    actions = [space.sample() for _ in range(1000)]
-    for seed, env in enumerate(envs):
-        env.reset(seed=seed)
+    actions = itertools.cycle([space.sample() for _ in range(1000)])
+    masked = spaces.mask_sizes(envs[0].observation_space, space)
+    observations = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
     channel.send(channels.DONE)
     channel.receive()
-    turns = itertools.cycle(envs)
+    turns = itertools.cycle(range(share))
     count, start = 0, time.perf_counter()
     while (duration := time.perf_counter() - start) < seconds:
-        for action in actions[:50]:
-            env = next(turns)
-            *_, terminated, truncated, _ = env.step(action)
+        for index in itertools.islice(turns, 50):
+            env, action = envs[index], next(actions)
+            if masked:
+                before = time.perf_counter()
+                (action,) = _allowed(space, _masks(observations[index])[np.newaxis])
+                start += time.perf_counter() - before
+            observation, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
-                env.reset()
-        actions = actions[50:] + actions[:50]
+                observation, _ = env.reset()
+            observations[index] = observation
         count += 50
     channel.send(channels.RESULT, count / duration)
     channel.receive()
@@ -347,6 +366,20 @@ def _random(space: Any, size: int, count: int = 100) -> list[Any]:
         ]
         batches.append(spaces.unflatten(structure, leaves))
     return batches
+
+
+def _masks(observation: Any) -> np.ndarray:
+    """Join the parts of the action masks of observations, `[..., choices]`."""
+    return np.concatenate(spaces.flatten(observation[spaces.ACTION_MASK]), -1)
+
+
+def _allowed(space: Any, masks: np.ndarray) -> np.ndarray:
+    """Draw allowed actions `[K, ...]` of a Discrete or MultiDiscrete space."""
+    low, counts = spaces.integer_range(space)
+    chance = np.random.random(masks.shape) * (masks != 0)
+    parts = np.split(chance, np.cumsum(counts)[:-1], -1)
+    choice = np.stack([part.argmax(-1) for part in parts], -1)
+    return (choice.reshape(len(masks), *space.shape) + low).astype(space.dtype)
 
 
 def _seconds(function: Callable[[], Any]) -> float:
