@@ -324,10 +324,9 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
 
     def learn(self, data: Any, mask: tf.Tensor) -> None:
         """Update on data `[B, T, ...]` with a mask of valid steps `[B, T]`."""
-        config = self.config
-        if config.normalize_rewards in ("reward", "return"):
-            key = "reward" if config.normalize_rewards == "reward" else "discounted"
-            self.rewards.update(data[key], mask)
+        scaled = {"reward": "reward", "return": "discounted"}
+        if self.config.normalize_rewards in scaled:
+            self.rewards.update(data[scaled[self.config.normalize_rewards]], mask)
         self.optimizer.schedule(self.time)
         seed = self.generator.uniform_full_int([2], tf.int32)
         metrics = self._update(data, mask, seed, self.now.entropy_coef)

@@ -50,13 +50,17 @@ class Config(actor_critic.Config):
                 f"unroll_length {self.unroll_length} must be a multiple of "
                 f"chunk_length {self.chunk_length}."
             )
-        padded = self.whole_episodes and (self.compiled or self.network.recurrent)
-        if padded and self.network.has("batch_normalization"):
-            raise ValueError(
-                "networks must not have batch_normalization, which would count the "
-                "padding of episodes; use layer_normalization, or memory unrolls."
-            )
+        if self.compiled or self.network.recurrent:
+            self.require_padding()
         super().__post_init__()
+
+    def require_padding(self) -> None:
+        """Raise ConfigError if the padding of whole episodes would count."""
+        if self.whole_episodes and self.network.has("batch_normalization"):
+            raise config_.ConfigError(
+                "algorithm.network must not have batch_normalization, which would count "
+                "the padding of episodes; use layer_normalization, or memory unrolls."
+            )
 
     def without_effect(self) -> dict[str, str]:
         """Map each field without effect to the reason; see `bounds.require_effect`."""
@@ -78,16 +82,11 @@ class Config(actor_critic.Config):
         return self.chunk_length if self.network.recurrent else 1
 
     def create_optimizer(self) -> tuple[optimizers.Optimizer, bool]:
-        """Create the optimizer, and tell whether it has parts `policy` and `value`.
-
-        Raises:
-          ConfigError: if the config of the optimizer is wrong.
-        """
+        """Create the optimizer, in two parts if the values have their own."""
         policy = self.create_part("optimizer", "kl")
         if self.value_optimizer is None:
             return policy, False
-        value = self.create_part("value_optimizer")
-        return separate(policy, value), True
+        return separate(policy, self.create_part("value_optimizer")), True
 
 
 def separate(policy: Any, value: Any) -> optimizers.Optimizer:
@@ -189,7 +188,9 @@ class PolicyGradient(actor_critic.ActorCritic):
             advantage = _standardize(advantage, items["mask"])
         new = {"value": value, "advantage": advantage, "return": target}
         items |= tf.nest.map_structure(chunks, new)
-        if not (config.compiled or conditional.in_program()):
+        if config.compiled or conditional.in_program():
+            config.require_padding()
+        else:
             valid = tf.where(items["mask"][:, 0] > 0)[:, 0]
             items = tf.nest.map_structure(lambda x: tf.gather(x, valid), items)
         return items

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from agents import networks, tools
-from agents.algorithms import ppo
+from agents.algorithms import a2c, ppo
 from agents.environments import Environment, compiled, config, functional, make
 from agents.testing import mock_algorithm
-from agents.tools import algorithm
+from agents.tools import algorithm, errors, sections
 
 
 class Counter(functional.FunctionalEnv):
@@ -235,3 +235,13 @@ def test_numbers_that_are_not_finite_stop_a_program():
     agent = ppo.PPO(env.observation_space, env.action_space, 4, 500, config)
     with pytest.raises(FloatingPointError, match="loss is not finite"):
         tools.simulate(env, agent, 8)
+
+
+def test_batch_normalization_is_refused_where_it_would_count_padding():
+    settings = {"memory": "episodes", "update_every": 6}
+    settings["network"] = [8, "batch_normalization"]
+    config = sections.build(a2c.Config, settings)
+    env = compiled.Compiled(Counter(), 6)
+    agent = a2c.A2C(env.observation_space, env.action_space, 6, 4, config)
+    with pytest.raises(errors.Mistake, match="use layer_normalization, or memory"):
+        tools.simulate(env, agent, 6)
