@@ -128,10 +128,10 @@ def alone(seconds: float) -> float:
     settings = config(1, False)
     worker, weights = acting(settings, make.describe(settings.environment))
     for _ in range(10):
-        worker.collect(STEPS, None, 0, weights)
+        worker.collect(STEPS, None, 0, weights, 0)
     frames, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
-        frames += FRAMES * worker.collect(STEPS, None, 0, weights).env_steps
+        frames += FRAMES * worker.collect(STEPS, None, 0, weights, 0).env_steps
     return frames / (time.perf_counter() - begin)
 
 
@@ -182,9 +182,9 @@ def pieces() -> dict[str, float]:
     settings = config(1, True)
     description = make.describe(settings.environment)
     worker, weights = acting(settings, description)
-    chunks = [worker.collect(STEPS, None, 0, weights) for _ in range(20)]
+    chunks = [worker.collect(STEPS, None, 0, weights, 0) for _ in range(20)]
     begin = time.perf_counter()
-    chunks += [worker.collect(STEPS, None, 0, weights) for _ in range(40)]
+    chunks += [worker.collect(STEPS, None, 0, weights, 0) for _ in range(40)]
     steps_per_s = sum(x.env_steps for x in chunks[20:]) / (time.perf_counter() - begin)
     steps = sum(x.env_steps for x in chunks)
     shard = shards.Shard(settings, description, ENVS, 0)

@@ -297,9 +297,9 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
             self.train_when(self.memory.full())
 
     def acting(self) -> list[tf.Variable]:
-        """Return network, statistics of observations, and the step counter."""
-        observations = (x.variables for x in self.observations.persistent)
-        return [*self.network.variables, *itertools.chain(*observations), self.steps]
+        """Return network, statistics of observations, and counters."""
+        parts = [x.variables for x in (self.network, *self.observations.persistent)]
+        return [*itertools.chain(*parts), self.steps, self.updates]
 
     def persistent(self) -> dict[str, Any]:
         """Return everything except the running episodes."""

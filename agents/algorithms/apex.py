@@ -76,7 +76,11 @@ class Config(dqn.Config):
     def for_rows(self, first: int, rows: int, num_agents: int, steps: int) -> "Config":
         """Return a config for part of the ladder; see `off_policy.Config.for_rows`."""
         config = super().for_rows(first, rows, num_agents, steps)
-        return dataclasses.replace(config, ladder_size=num_agents, ladder_offset=first)
+        return dataclasses.replace(
+            config,
+            ladder_size=self.ladder_size or num_agents,
+            ladder_offset=self.ladder_offset + first,
+        )
 
 
 class Apex(dqn.DQN):

@@ -128,10 +128,6 @@ class IMPALA(actor_critic.ActorCritic):
         conditional.when(self.memory.ready(), lambda: self.learn(*self.memory.oldest()))
         self.memory.advance()
 
-    def acting(self) -> list[tf.Variable]:
-        """Return the variables of the base class and the update counter."""
-        return [*super().acting(), self.updates]
-
     def normalized(self, reward: tf.Tensor) -> tf.Tensor:
         """Scale rewards as configured."""
         if self.config.normalize_rewards != "soft_asymmetric":

@@ -52,10 +52,11 @@ class Divisible(algorithm.Algorithm):
 
 
 class Phases(Protocol):
-    """Environment steps of training and episodes of evaluation in each phase."""
+    """Steps of training and episodes of evaluation in each phase, and a final score."""
 
     eval_every: int
     eval_episodes: int
+    stop_at: float | None
 
 
 class RunConfig(Protocol):
@@ -122,7 +123,7 @@ class Actor:
 
         actor.build()
         actor.begin(seeds, seed)                 # at every phase
-        chunk = actor.collect(steps, quota, version, weights)
+        chunk = actor.collect(steps, quota, version, weights, taken)
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class Actor:
         quota: int | None,
         version: int,
         weights: list[np.ndarray],
+        taken: int,
         random: np.ndarray | None = None,
     ) -> Chunk:
         """Act for a number of steps, or until enough episodes have finished.
@@ -183,6 +185,7 @@ class Actor:
           quota: Largest number of sequences to return; none for transitions.
           version: Version of the weights.
           weights: Values of the algorithm's `acting` variables.
+          taken: Environment steps of all actors so far.
           random: State of the random numbers to use; none for the actor's own.
         """
         start = time.perf_counter()
@@ -192,7 +195,7 @@ class Actor:
         if random is not None:
             self._algorithm.generator.state.assign(random)
         self._quota.assign(quota or 0)
-        before = int(self._algorithm.steps)
+        self._algorithm.steps.assign(taken)
         result = simulation.simulate(
             self._env, self._algorithm, steps, until=self._until
         )
@@ -201,7 +204,7 @@ class Actor:
             *self._taken(quota),
             self._algorithm.metrics.take().numpy(),
             version,
-            int(self._algorithm.steps) - before,
+            int(self._algorithm.steps) - taken,
             result["score"].numpy()[done],
             result["length"].numpy()[done],
             None if random is None else self._algorithm.generator.state.numpy(),

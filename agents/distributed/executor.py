@@ -183,10 +183,14 @@ class RayExecutor:
         self.close()
 
     def run(self, steps: int) -> list[loop.Report]:
-        """Train for this number of further environment steps; return phase reports."""
+        """Train for this number of further environment steps; return phase reports.
+
+        Like a local run, it ends earlier once an evaluation reaches `train.stop_at`.
+        """
         train = self._config.train
         self._loop.plan = loop.Plan(
-            self._loop.step + steps, train.eval_every, train.eval_episodes
+            *(self._loop.step + steps, train.eval_every),
+            *(train.eval_episodes, train.stop_at),
         )
         return [report for report in self._loop.run() if report.finished]
 

@@ -31,15 +31,16 @@ class Learner:
             for function in (self._remember_all, self._insert_all)
         )
 
-    def weights(self) -> tuple[int, ray.ObjectRef]:
-        """Return the version, and a reference to the values of `acting` variables.
+    def weights(self) -> tuple[int, ray.ObjectRef, int]:
+        """Return the version, a reference to values of `acting` variables, and steps.
 
-        They enter Ray's store once per version, and all actors read them there.
+        The values enter Ray's store once per version, and all actors read them there.
+        Steps, which schedules depend on, also pass without updates.
         """
         if self._published is None or self._published[0] != self.version:
             values = [np.asarray(x) for x in self.algorithm.acting()]
             self._published = self.version, ray.put(values)
-        return self._published
+        return *self._published, int(self.algorithm.steps)
 
     def metrics(self) -> dict[str, float]:
         """Return further metrics of a finished phase."""

@@ -125,7 +125,7 @@ class Synchronous(Phase):
             if chunk is not None:
                 self.arrive(chunk)
                 chunks[index] = chunk
-            elif index in missing:
+            elif index in missing and index in self._workers.present:
                 self._ask(index, steps, quotas[index])
         return [chunks[index] for index in sorted(chunks)]
 
@@ -151,7 +151,8 @@ class Streaming(Phase):
     """Phase with batches of the unrolls that arrive first.
 
     A worker gets its next request once one of its unrolls has been used, so it waits
-    for the learner, and the learner never waits for a particular worker. Unrolls that
+    for the learner, and the learner never waits for a particular worker. If workers are
+    lost and all unrolls of the others are not enough, they act once more. Unrolls that
     are too old are dropped.
     """
 
@@ -205,6 +206,10 @@ class Streaming(Phase):
 
     def _receive(self) -> None:
         """Wait for one unroll, or for the replacement of a worker."""
+        present = self._workers.present
+        if not any(map(self._workers.num_pending, present)):
+            self._idle = list(present)
+            self._ask()
         index, chunk = self._workers.next()
         if chunk is None:
             self._idle = [index] * self._options.in_flight

@@ -106,6 +106,7 @@ class Prioritized(tf.Module):
         """Set priorities of members; for repeated indices, the last one counts."""
         error = tf.cast(tf.debugging.check_numerics(td_errors, "TD errors"), tf.float64)
         priority = (tf.abs(error) + self._epsilon) ** self._alpha
+        priority = tf.maximum(priority, np.finfo(np.float64).tiny)
         priority = tf.where(self.priorities(indices) > 0, priority, 0)
         self._assign(indices, priority)
         self._raise_largest(priority)

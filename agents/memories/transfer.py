@@ -103,7 +103,11 @@ def extend(
     longest = tf.reduce_max(new_head - head)
     tf.raw_ops.Assert(
         condition=longest <= memory._length,
-        data=["Rows of", memory._length, "have no room for a chunk of", longest],
+        data=[
+            *("Replay memory with rows of", memory._length),
+            *("entries has no room for a chunk of", longest),
+            "; raise algorithm.capacity.",
+        ],
     )
 
     def here(rows, entry):

@@ -121,11 +121,11 @@ class NetworkConfig:
         return not any(parts) and self.join in JOINS
 
     def has(self, kind: str) -> bool:
-        """Return whether a layer of this type is declared."""
+        """Return whether a layer of this type is declared, by name or import path."""
         declared = [x for part in (self.layers, *self.streams.values()) for x in part]
-        return any(
-            kind == x or isinstance(x, dict) and x["type"] == kind for x in declared
-        )
+        kinds = [x["type"] if isinstance(x, dict) else x for x in declared]
+        plain = [str(x).rpartition(":")[2].replace("_", "").lower() for x in kinds]
+        return kind.replace("_", "") in plain
 
     @classmethod
     def short(cls, value: Any) -> Any:

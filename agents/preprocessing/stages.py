@@ -124,6 +124,8 @@ class Clip(Stage):
         low, high = self._bounds
         if value.dtype.is_integer:
             low, high = _inner(low, high, value.dtype)
+            if low > high:
+                raise ValueError(f"there is no integer between {self._bounds}.")
         low, high = (tf.cast(x, value.dtype) for x in (low, high))
         return tf.clip_by_value(value, low, high), state
 
@@ -304,11 +306,18 @@ def _cover(old: int, new: int) -> np.ndarray:
 
 
 def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:
-    """Return the value, or raise ValueError unless it is a batch of images."""
+    """Return the value, or raise ValueError unless it is a batch of images.
+
+    Pixels of more than 16 bits would overflow, or be rounded.
+    """
     wrong = value.shape.rank != 4 or (channels and value.shape[-1] != channels)
     if wrong:
         raise ValueError(
             f"images [H, W, {channels or 'C'}] are needed, got the shape "
             f"{list(value.shape[1:])}."
+        )
+    if value.dtype.is_integer and value.dtype.size > 2:
+        raise ValueError(
+            f"pixels of at most 16 bits are needed, not {value.dtype.name}."
         )
     return value

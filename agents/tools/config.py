@@ -83,7 +83,7 @@ def find(path: str) -> Any:
     """
     if not _importing.get():
         raise NotImportedError(f"{path!r} is not imported here.")
-    module, _, name = path.partition(":")
+    module, _, name = str(path).partition(":")
     if not all([*module.split("."), *name.split(".")]):
         raise ConfigError(f"{path!r} is not an import path 'module:name'.")
     what = f"cannot import {path!r}"

@@ -50,6 +50,18 @@ def test_agents_that_are_not_on_the_ladder_are_refused(options):
     assert (config.ladder_size, config.ladder_offset) == (None, 0)
 
 
+@pytest.mark.parametrize("options", [{}, {"ladder_size": 9, "ladder_offset": 2}])
+def test_parts_of_a_run_have_parts_of_its_ladder(options):
+    config = apex.Config(**options)
+    whole = make("apex", batch(*(Chain() for _ in range(6))), **options).epsilon(6)
+    for first, rows in ((0, 2), (2, 4)):
+        part = config.for_rows(first, rows, 6, 8)
+        ladder = {"ladder_size": part.ladder_size, "ladder_offset": part.ladder_offset}
+        agent = make("apex", batch(*(Chain() for _ in range(rows))), **ladder)
+        expected = whole[first : first + rows]
+        np.testing.assert_allclose(agent.epsilon(rows), expected, rtol=1e-12)
+
+
 def remember(agent, states, actions, rewards, end):
     """Steps of row 0 through these states; the last one ends the episode."""
     agent.begin_episodes(tf.constant([0]))

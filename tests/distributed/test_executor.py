@@ -1,12 +1,23 @@
 """How algorithms are divided among workers."""
 
+import types
+
 import pytest
 
-from agents.distributed import cluster
+from agents.distributed import cluster, executor
+from agents.experiments import named
 
 
 def test_algorithms_that_cannot_be_divided():
-    from agents.distributed import executor
-
     with pytest.raises(cluster.DistributedError, match="its memory is none that"):
         executor.topology(object())
+
+
+def test_runs_end_at_the_score_of_the_config():
+    executor_ = object.__new__(executor.RayExecutor)
+    config = named.load("cartpole_impala", ["train.stop_at=475"])
+    executor_._config = config
+    executor_._loop = types.SimpleNamespace(step=100, run=lambda: [])
+    executor_.run(50)
+    plan = executor_._loop.plan
+    assert (plan.steps, plan.stop_at) == (150, 475)

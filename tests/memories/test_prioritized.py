@@ -48,6 +48,16 @@ def test_priorities_are_absolute_errors_and_epsilon_to_the_power_of_alpha():
     assert selector.size.numpy() == 4
 
 
+def test_priorities_too_small_for_numbers_do_not_end_memberships():
+    selector = make(4, alpha=60.0)
+    insert(selector, ints(0, 1, 2, 3))
+    update(selector, [0, 1, 2], [0.0, 1e-9, 1.0])
+    assert selector.size == 4
+    assert (priorities(selector, 4) > 0).all()
+    remove(selector, ints(0, 1, 2, 3))
+    assert selector.size == 0
+
+
 def test_new_entries_have_the_largest_priority_so_far_and_alpha_applies_once():
     selector = make(9, alpha=0.5, epsilon=1.0)
     insert(selector, ints(0))

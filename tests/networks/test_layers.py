@@ -403,9 +403,18 @@ def test_queries_keys_and_values_of_attention_begin_differently():
     assert not np.allclose(key, value)
 
 
-def test_batch_normalization_is_refused_with_target_networks():
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "batch_normalization",
+        {"type": "batch_normalization", "momentum": 0.9},
+        "keras.layers:BatchNormalization",
+    ],
+    ids=str,
+)
+def test_batch_normalization_is_refused_with_target_networks(layer):
     with pytest.raises(config.ConfigError, match="use layer_normalization"):
-        sections.build(dqn.Config, {"network": [8, "batch_normalization"]})
+        sections.build(dqn.Config, {"network": [8, layer]})
 
 
 @pytest.mark.parametrize("jit", [False, True])

@@ -274,3 +274,28 @@ def test_integers_are_clipped_between_broken_bounds():
     assert result.tolist() == [[2, 2, 2, 2, 4]]
     with pytest.raises(config.ConfigError, match="low must be less than high"):
         make(space, {**clip, "high": float("nan")})
+
+
+def test_integers_between_bounds_are_needed():
+    space = gs.Box(0, 9, (5,), np.int64)
+    with pytest.raises(config.ConfigError, match="no integer between"):
+        make(space, {"type": "clip", "low": 0.2, "high": 0.8})
+
+
+@pytest.mark.parametrize("stage", ["grayscale", {"height": 2, "width": 3}], ids=str)
+def test_pixels_have_at_most_16_bits(stage):
+    """Others would overflow, or be rounded."""
+    if isinstance(stage, dict):
+        stage = {"type": "image_resize", **stage}
+    with pytest.raises(config.ConfigError, match="at most 16 bits .* not int32"):
+        make(gs.Box(0, 2**31 - 1, (4, 6, 3), np.int32), stage)
+    space = gs.Box(0, 2**16 - 1, (4, 6, 3), np.uint16)
+    image = np.full((1, 4, 6, 3), 2**16 - 1, np.uint16)
+    assert (apply(space, image, stage) == 2**16 - 1).all()
+
+
+@pytest.mark.parametrize("path", [3, None, "name", "module:"])
+def test_functions_need_import_paths(path):
+    with pytest.raises(config.ConfigError, match="is not an import path") as caught:
+        make(VECTOR, {"type": "function", "path": path})
+    assert "\n" not in str(caught.value)
