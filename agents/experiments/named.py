@@ -473,9 +473,14 @@ def cartpole_apex() -> Config:
         capacity=50_000,
         batch_size=128,
         start_size=2_000,
+        n_step=6,
+        normalize_observations=True,
         replay_ratio=0.125,
+        huber_delta=10.0,
         target_period=100,
-        optimizer={"type": "adam", "learning_rate": 5e-4, "clip_norm": 10.0},
+        network={"layers": [256, 256]},
+        learning_rate=_to_zero(1e-3, 150_000),
+        optimizer={"type": "adam", "clip_norm": 10.0},
     )
     train = Train(steps=150_000, eval_every=15_000)
     return _on_backend(dataclasses.replace(config, train=train), "serial")
