@@ -42,5 +42,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
         raise SystemExit(f"error: the server does not answer: {error}") from None

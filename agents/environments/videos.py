@@ -14,6 +14,8 @@ from agents.tools import errors, files
 FORMATS = ("mp4", "gif")
 SIDE = 320
 """Pixels that the longer side of an enlarged picture has at least."""
+INDEX = "episodes.json"
+"""File with a list of the videos of a directory."""
 GIF_FPS = 50
 """Most frames per second that viewers of GIFs show in time."""
 _PALETTE = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
@@ -272,7 +274,8 @@ def _graph(lengths: list[int]) -> str:
 
 
 def clean(directory: str | pathlib.Path) -> None:
-    """Remove the videos of an earlier call, complete or not, from a directory."""
+    """Remove videos of an earlier call, complete or not, and its index."""
+    (pathlib.Path(directory) / INDEX).unlink(missing_ok=True)
     for name in ("episode-*_return_*", ".unfinished-*", "grid"):
         for format in _CODECS:
             for path in pathlib.Path(directory).glob(f"{name}.{format}"):

@@ -127,7 +127,8 @@ class Config:
 
     def __post_init__(self) -> None:
         bounds.require(self)
-        config_files.require_name(self.name, "config key 'name'")
+        if self.name:
+            config_files.require_name(self.name, "config key 'name'")
 
     def without_memory(self, num_agents: int) -> "Config":
         """Return a config with the smallest allowed replay memory, if there is one."""

@@ -5,6 +5,7 @@ quartiles, or the interquartile mean with a bootstrap interval. The band of a si
 shows the quartiles of its episodes.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -29,7 +30,7 @@ SHOWN = 3  # Differences between configs that a label lists.
 LONGEST = 24  # Characters of a value in a label.
 WIDTH = 46  # Characters in a line of a title or label.
 RESAMPLES = 2000
-COLUMNS = 100
+POINTS = 100
 """Points of a curve that are resampled together."""
 STATISTICS = {
     "mean": "mean and quartiles",
@@ -94,8 +95,8 @@ def plot_runs(
       runs: Run directories; one that is named twice counts once.
       outfile: File to write; its directory is created.
       x: Horizontal axis, `steps` or `seconds`.
-      phase: Phase of the scores, `evaluate` or `train`; by default evaluations if there
-        are any.
+      phase: Phase of the scores, `evaluate` or `train`; by default evaluations if a run
+        has any.
       statistic: One of `STATISTICS`.
 
     Raises:
@@ -141,12 +142,18 @@ def draw(
 
 
 def group(runs: Iterable[pathlib.Path]) -> list[Group]:
-    """Group runs whose names and configs are equal, except for their seeds."""
-    groups: dict[str, list] = {}
-    configs: dict[str, dict] = {}
+    """Group runs whose names and configs are equal, except for their seeds.
+
+    Runs of the same seed are in different groups, since they are not independent.
+    """
+    groups: dict[tuple, list] = {}
+    configs: dict[tuple, dict] = {}
+    known: collections.Counter = collections.Counter()
     for run in runs:
         config = _config(run)
-        key = json.dumps(config, sort_keys=True)
+        text, seed = json.dumps(config, sort_keys=True), _seed(run)
+        key = text, known[text, seed]
+        known[text, seed] += seed is not None
         groups.setdefault(key, []).append(run)
         configs[key] = config
     labels = _labels(list(configs.values()))
@@ -211,24 +218,42 @@ def interval(returns: np.ndarray) -> np.ndarray:
     count = len(returns)
     drawn = np.random.default_rng(0).integers(count, size=(count, RESAMPLES))
     flat, found = returns.reshape(count, -1), []
-    for first in range(0, flat.shape[1], COLUMNS):  # All at once may need gigabytes.
-        means = interquartile_mean(flat[:, first : first + COLUMNS][drawn])
+    for first in range(0, flat.shape[1], POINTS):  # All at once may need gigabytes.
+        means = interquartile_mean(flat[:, first : first + POINTS][drawn])
         found.append(np.percentile(means, [2.5, 97.5], 0))
     return np.concatenate(found, 1).reshape(2, *returns.shape[1:])
 
 
 def _config(run: pathlib.Path) -> dict:
-    """Return the settings that runs of a curve share; only a name without a config."""
-    path = run / "config.yaml"
-    values = config_files.load_mapping(path) if path.exists() else {}
+    """Return the settings that runs of a curve share; only a name without a config.
+
+    Runs may be longer than others, and be stopped, saved and shown in other ways.
+    """
+    values = _values(run)
     if not isinstance(values.get("name"), str):
         values["name"] = config_name(run)
-    return {x: y for x, y in values.items() if x not in ("seed", "train", "devices")}
+    shared = {x: y for x, y in values.items() if x not in ("seed", "train", "devices")}
+    return {**shared, "train": {"eval_every": at(values, "train.eval_every")}}
+
+
+def _seed(run: pathlib.Path) -> int | None:
+    """Return the seed of a run, if known."""
+    return _values(run).get("seed")
+
+
+def _values(run: pathlib.Path) -> dict:
+    """Read the config of a run; empty if there is none."""
+    path = run / "config.yaml"
+    return config_files.load_mapping(path) if path.exists() else {}
 
 
 def _labels(configs: Sequence[dict]) -> list[str]:
-    """Name curves by their configs, and by the differences where names are equal."""
-    labels = []
+    """Name curves by their configs, and by the differences where names are equal.
+
+    Labels list the first differences, or all if those do not tell curves apart, and
+    number curves that still have equal labels.
+    """
+    full = []
     for config in configs:
         name = config["name"]
         namesakes = [x for x in configs if x["name"] == name]
@@ -240,8 +265,18 @@ def _labels(configs: Sequence[dict]) -> list[str]:
         values = [
             f"{x.split('.')[-1]} {_value(at(config, x))}" for x in sorted(differing)
         ]
-        labels.append(", ".join([name, *values[:SHOWN]]))
-    return labels
+        full.append([name, *values])
+    short = [", ".join(x[: 1 + SHOWN]) for x in full]
+    labels = [
+        text if short.count(text) == 1 else ", ".join(parts)
+        for text, parts in zip(short, full, strict=True)
+    ]
+    return [
+        text
+        if (number := labels[:index].count(text)) == 0
+        else f"{text} ({number + 1})"
+        for index, text in enumerate(labels)
+    ]
 
 
 def _value(value: Any) -> str:
@@ -345,7 +380,8 @@ def series(
     """
     scores = phase_scores(rows, phase, name)
     if not scores:
-        raise PlotError(f"{run} has no {name} of the {phase} phase yet.")
+        hint = ", but perhaps of --phase train" if phase == "evaluate" else ""
+        raise PlotError(f"{run} has no {name} of the {phase} phase yet{hint}.")
     positions = {step: step for step in scores}
     if x == "seconds":
         positions = _seconds(run, phase)

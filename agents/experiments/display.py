@@ -149,11 +149,12 @@ class Display:
             f"--timestamp {shlex.quote(timestamp)}"
         )
 
-    def finished(self, commands: list[str]) -> None:
-        """Suggest the next commands."""
+    def finished(self, commands: list[str], drawn: bool) -> None:
+        """Name the curve, if it is drawn, and suggest the next commands."""
         self.close()
         lines = "\n".join(f"  {command}" for command in commands)
-        self.note(f"Done; the curve is {self._logdir / 'curve.png'}. Next:\n{lines}")
+        curve = f"; the curve is {self._logdir / 'curve.png'}" if drawn else ""
+        self.note(f"Done{curve}. Next:\n{lines}")
 
 
 _LOGGER = logging.getLogger("agents")

@@ -106,8 +106,8 @@ def visualize(
 ) -> list[dict[str, Any]]:
     """Film a trained policy, without changing statistics; see `evaluate`.
 
-    Videos have one of `FORMATS`. An overlay shows step and return on every frame, and a
-    grid all episodes side by side in one video.
+    Videos have one of `FORMATS`, and replace those of an earlier call. An overlay shows
+    step and return on every frame, and a grid all episodes side by side in one video.
 
     Returns:
       `{"file", "return", "length"}` of every episode, as in `episodes.json`.
@@ -115,10 +115,10 @@ def visualize(
     rows = min(num_episodes, os.cpu_count() or 1)
     source, agent, step = _drawable(logdir, rows, checkpoint, stochastic, say)
     runs.make_writable(outdir)
-    videos.clean(outdir)
     style = videos.Style(format, overlay, grid)
     batch_env, reels = source.start(outdir, rows, num_episodes, style)
     with contextlib.closing(batch_env):
+        videos.clean(outdir)
         play(batch_env, agent, num_episodes, stochastic, seed, say, step)
         parts = [reels[row].films for row in range(rows)]
     films = [parts[n % rows][n // rows] for n in range(num_episodes)]
@@ -127,7 +127,7 @@ def visualize(
         say("Joining the videos")
         films = videos.join(outdir, films, format)
         videos.require_whole(outdir, films)
-    index = pathlib.Path(outdir) / "episodes.json"
+    index = pathlib.Path(outdir) / videos.INDEX
     files.write(index, json.dumps(films, indent=2) + "\n")
     return films
 

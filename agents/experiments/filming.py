@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from agents.environments import config as environments_
@@ -164,10 +165,18 @@ def _has_spaces(
         single = make.describe(environment)
     except errors.Mistake:
         return False
-    return (
-        single.observation_space == description.observation_space
-        and single.action_space == description.action_space
-    )
+    if single.observation_space != description.observation_space:
+        return False
+    return _lowered(single.action_space) == _lowered(description.action_space)
+
+
+def _lowered(space: gymnasium.Space) -> gymnasium.Space:
+    """Return an action space with float32 for any floating box, since actions adapt."""
+    box = isinstance(space, gymnasium.spaces.Box) and space.dtype.kind == "f"
+    if not box:
+        return space
+    low, high = (x.astype(np.float32) for x in (space.low, space.high))
+    return gymnasium.spaces.Box(low, high, dtype=np.float32)
 
 
 def _find_image(description: make.Description) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from agents.experiments import runs
 from agents.tools import files, spaces
@@ -33,9 +34,12 @@ class ExportablePolicy:
         """Wrap the functions `decide` and `initial_state` of an algorithm.
 
         Raises:
-          RunError: if two parts of a space would get the same name.
+          RunError: if two parts of a space would get the same name, or the algorithm
+            acts by a `perform` that remembers something, which files cannot.
         """
         import tensorflow as tf
+
+        from agents.tools import algorithm as algorithm_
 
         self._algorithm = algorithm
         self._observation = spaces.spec(observation_space)
@@ -54,6 +58,31 @@ class ExportablePolicy:
         for index, spec in enumerate(tf.nest.flatten(self._state)):
             name = f"state_{index}"
             self.inputs[name] = tf.TensorSpec(spec.shape, spec.dtype, name)
+        if type(algorithm).decide is algorithm_.Algorithm.decide:
+            self._require_function()
+
+    def _require_function(self) -> None:
+        """Raise RunError unless actions only depend on the arguments of `act`."""
+        import tensorflow as tf
+
+        def numbers():
+            return [np.asarray(x).copy() for x in self._algorithm.variables]
+
+        rows = 3  # The algorithm itself has one.
+        zeros = {
+            k: tf.zeros([rows, *x.shape[1:]], x.dtype) for k, x in self.inputs.items()
+        }
+        before = numbers()
+        try:
+            self.act(**zeros)
+            same = all(map(np.array_equal, before, numbers()))
+        except tf.errors.InvalidArgumentError:
+            same = False
+        if not same:
+            raise runs.RunError(
+                f"{type(self._algorithm).__name__} remembers something when it performs, "
+                "which exported files cannot; define decide instead of perform."
+            )
 
     def act(self, generator: Any = None, **inputs: Any) -> dict[str, Any]:
         """Return actions, sampled if a generator is given, and the next state."""
@@ -195,8 +224,7 @@ class ExportablePolicy:
             lines += [
                 "",
                 "The policy remembers: give every output `next_state_` to the next call as "
-                "`state_`; an episode begins with the values that signature `initial_state` gives, "
-                "which are all zero.",
+                f"`state_`. An episode begins with {self._beginning(kind)}.",
             ]
         if kind == "saved_model":
             lines += ["", "Signature `serving_default` chooses the best actions."]
@@ -205,6 +233,20 @@ class ExportablePolicy:
                     "Signature `sample` draws them, by an input `seed`, int32 [2]."
                 ]
         return "\n".join([*lines, ""])
+
+    def _beginning(self, kind: str) -> str:
+        """Describe the state at the beginning of episodes."""
+        import tensorflow as tf
+
+        leaves = tf.nest.flatten(self._algorithm.initial_state(1))
+        zero = not any(x.numpy().any() for x in leaves)
+        if kind == "saved_model":
+            values = "the values that signature `initial_state` gives"
+            return f"{values}, which are all zero" if zero else values
+        if zero:
+            return "zeros"
+        each = (f"{x[0].numpy().tolist()} as `state_{i}`" for i, x in enumerate(leaves))
+        return ", ".join(each)
 
     def _outputs(self, states: int) -> list[str]:
         return [

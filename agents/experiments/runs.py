@@ -179,7 +179,7 @@ def directory(
     Raises:
       RunError: if nothing can be created there.
     """
-    if timestamp:
+    if timestamp is not None:
         return pathlib.Path(parent) / f"{timestamp}-{name}"
     make_writable(parent)
     moment = datetime.datetime.now()

@@ -53,8 +53,9 @@ def prepare(
     steps = max(past["train"]["steps"], present["train"]["steps"])
     past["train"] |= {"steps": steps, "stop_at": config.train.stop_at}
     if past != present:
+        forbidden = config_files.differences(past, present)
         raise runs.RunError(
-            f"{logdir} was started with another config: {'; '.join(changes)}; "
+            f"{logdir} was started with another config: {'; '.join(forbidden)}; "
             "use another --timestamp, or change its config.yaml."
         )
     if changes:

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         commands.use_threads(config)
     runs.require_devices(config)
-    if args.timestamp:
+    if args.timestamp is not None:
         config_files.require_name(args.timestamp, "--timestamp")
     description = runs.describe(config)
     commands.use_kernels(runs.sees_images(description))
@@ -139,10 +139,12 @@ def interrupts(run: training.Training, view: display.Display) -> Iterator[None]:
 
 def finish(logdir: pathlib.Path, view: display.Display) -> None:
     """Draw the curve and suggest the next commands."""
+    drawn = True
     try:
         curves.plot_runs([logdir], logdir / "curve.png")
     except curves.PlotError as error:
         view.note(f"No curve: {error}")
+        drawn = False
     quoted, parent = shlex.quote(str(logdir)), shlex.quote(str(logdir.parent))
     agents = commands.program("agents")
     view.finished(
@@ -151,7 +153,8 @@ def finish(logdir: pathlib.Path, view: display.Display) -> None:
             f"{agents} visualize --logdir {quoted} --outdir {quoted}/videos",
             f"{agents} report {quoted} --outdir {quoted}/report",
             f"{commands.program('tensorboard')} --logdir {parent}",
-        ]
+        ],
+        drawn,
     )
 
 

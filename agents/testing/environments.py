@@ -12,6 +12,7 @@ from agents.tools import (
     actions,
     checks,
     errors,
+    processes,
     spaces,
     transitions,
 )
@@ -94,11 +95,13 @@ def _seeds(size: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _data(where: str) -> Iterator[None]:
-    """Raise ConformanceError for data that the batch itself refuses."""
+    """Raise ConformanceError for data that the batch refuses, and failures."""
     try:
         yield
     except checks.EnvDataError as error:
         conformance.fail(SHAPES, where, "data of the spaces", error)
+    except processes.EnvError as error:
+        conformance.fail(SHAPES, where, "no error", errors.reason(error))
 
 
 class _Run:

@@ -120,7 +120,7 @@ def require_name(name: str, what: str) -> None:
 
     This keeps files in the directory where they belong.
     """
-    if "/" in name or name in (".", "..") or not name.isprintable():
+    if "/" in name or name in ("", ".", "..") or not name.isprintable():
         raise config_.ConfigError(
             f"{what} is {name!r}, but directories are named by it; use plain text "
             "without '/'."

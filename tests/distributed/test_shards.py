@@ -13,6 +13,8 @@ from agents.experiments import named
 from agents.scripts import commands, train
 from agents.tools import errors
 
+RAW = "algorithm.normalize_observations=false"
+
 SMALL = (
     "train.eval_every=512",
     "train.eval_episodes=0",
@@ -24,7 +26,7 @@ SMALL = (
     "algorithm.batch_size=16",
     "algorithm.replay_ratio=0.25",
     "algorithm.n_step=2",
-    "algorithm.normalize_observations=false",
+    RAW,
     "algorithm.jit=false",
     "algorithm.network={layers: [16]}",
 )
@@ -253,15 +255,15 @@ def test_observations_are_copied_once_per_hop(ray):
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "message"),
+    ("name", "settings", "count", "message"),
     [
-        ("debug", 1, "PPO has no replay memory that could be divided"),
-        ("cartpole_apex", 2, "2 shards need as many workers, there are 1"),
+        ("debug", (), 1, "PPO has no replay memory that could be divided"),
+        ("cartpole_apex", (RAW,), 2, "2 shards need as many workers, there are 1"),
     ],
 )
-def test_wrong_number_of_shards(execute, name, count, message):
+def test_wrong_number_of_shards(execute, name, settings, count, message):
     with pytest.raises(cluster.DistributedError, match=message):
-        execute(name, "environment.backend=serial", shards=count)
+        execute(name, "environment.backend=serial", *settings, shards=count)
 
 
 def test_shards_refuse_statistics_of_all_observations(execute):
@@ -271,7 +273,7 @@ def test_shards_refuse_statistics_of_all_observations(execute):
 
 def test_memory_that_is_too_large(execute):
     with pytest.raises(errors.Mistake, match="bytes, but .* are free"):
-        execute("cartpole_apex", "algorithm.capacity=100000000000", shards=1)
+        execute("cartpole_apex", RAW, "algorithm.capacity=100000000000", shards=1)
 
 
 def test_share_of_the_memory_that_is_smaller_than_a_batch(execute):

@@ -1,5 +1,7 @@
 """Curves of runs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from written_runs import make_run, write_rows
@@ -283,3 +285,45 @@ def test_intervals_of_many_points_are_those_of_each(monkeypatch):
     alone = np.stack([curves.interval(x) for x in returns.T], 1)
     monkeypatch.setattr(curves, "COLUMNS", 3)
     np.testing.assert_allclose(curves.interval(returns), alone)
+
+
+def test_runs_of_one_seed_are_different_curves(tmp_path, monkeypatch):
+    """They are not independent, so no statistic is over them."""
+    runs = [make_run(tmp_path, f"{number}-mine", {0: 1.0}) for number in range(5)]
+    for run, seed in zip(runs, (0, 1, 0, 0, 2), strict=True):
+        make_config(run, "Left-v0", 0.1, seed)
+    found = drawn(monkeypatch, runs, tmp_path / "curve.png")
+    expected = {"mine": 3, "mine (2)": 1, "mine (3)": 1}
+    assert {label: curve.runs for label, curve in found.items()} == expected
+
+
+def test_runs_with_other_phases_are_different_curves(tmp_path, monkeypatch):
+    runs = [make_run(tmp_path, f"{number}-mine", {0: 1.0}) for number in range(3)]
+    for seed, (run, every) in enumerate(zip(runs, (100, 100, 200), strict=True)):
+        make_config(run, "Left-v0", 0.1, seed)
+        values = config_files.load_mapping(run / "config.yaml")
+        values["train"] |= {"eval_every": every, "stop_at": seed}
+        config_files.dump(values, run / "config.yaml")
+    found = drawn(monkeypatch, runs, tmp_path / "curve.png")
+    expected = {"mine, eval_every 100": 2, "mine, eval_every 200": 1}
+    assert {label: curve.runs for label, curve in found.items()} == expected
+
+
+def test_labels_tell_all_curves_apart():
+    base = {"name": "mine", "algorithm": dict.fromkeys("abcd", 0)}
+    changed = [{**dict.fromkeys("abc", 1), "d": d} for d in (0, 1)]
+    configs = [base, *({**base, "algorithm": x} for x in changed)]
+    assert curves._labels(configs) == [
+        "mine, a 0, b 0, c 0",
+        "mine, a 1, b 1, c 1, d 0",
+        "mine, a 1, b 1, c 1, d 1",
+    ]
+
+
+@pytest.mark.parametrize(("tasks", "shape"), [(1, (1, 1)), (3, (1, 3)), (7, (3, 3))])
+def test_charts_are_in_three_columns(tasks, shape):
+    one = curves.aggregate("mine", [series([0, 1], [0, 1])])
+    found = [dataclasses.replace(one, task=f"{x}-v0") for x in range(tasks)]
+    canvas = curves._figure(found, "steps", "evaluate", "mean")
+    assert canvas.axes[0].get_gridspec().get_geometry() == shape
+    assert sum(axes.get_visible() for axes in canvas.axes) == tasks

@@ -9,7 +9,7 @@ from gymnasium import spaces as gs
 from agents import agent as agent_
 from agents.experiments import policy as policy_
 from agents.experiments import runs
-from agents.tools import files
+from agents.tools import algorithm, files
 
 pytestmark = pytest.mark.xdist_group("exported")  # They share trained agents.
 
@@ -303,3 +303,55 @@ def test_what_a_format_cannot_express_is_one_line(tmp_path):
 def special(value):
     """Compute a function that ONNX has no operation for."""
     return tf.math.betainc(tf.ones_like(value), tf.ones_like(value), tf.sigmoid(value))
+
+
+class Waiting(algorithm.Algorithm):
+    """Acts by `perform`; begins with state one if it has any."""
+
+    def __init__(self, remembers):
+        super().__init__()
+        self._time = tf.Variable([0]) if remembers else None
+
+    def perform(self, agent_indices, observation, training=True):
+        if self._time is None:
+            return tf.cast(observation[:, 0] > 0, tf.int64)
+        time = tf.gather(self._time, agent_indices)
+        self._time.scatter_nd_update(agent_indices[:, None], time + 1)
+        return tf.cast(time % 2, tf.int64)
+
+
+def test_perform_is_exported_only_if_it_remembers_nothing(tmp_path):
+    found = gs.Box(-1, 1, (3,)), gs.Discrete(2)
+    made = policy_.ExportablePolicy(Waiting(False), *found)
+    made.write(tmp_path / "policy", "saved_model", {})
+    model = tf.saved_model.load(str(tmp_path / "policy")).signatures["serving_default"]
+    result = model(observation=tf.constant([[0.5, 0, 0], [-0.5, 0, 0]]))
+    assert result["action"].numpy().tolist() == [1, 0]
+    with pytest.raises(runs.RunError, match="define decide instead of perform"):
+        policy_.ExportablePolicy(Waiting(True), *found)
+
+
+class Begun(Waiting):
+    """Acts by `decide`, from a state that begins with ones."""
+
+    def initial_state(self, size):
+        return tf.ones([size, 2])
+
+    def decide(self, observation, state, generator=None):
+        return tf.cast(state[:, 0] > 0, tf.int64), state
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "saved_model",
+            "begins with the values that signature `initial_state` gives.\n",
+        ),
+        ("litert", "begins with [1.0, 1.0] as `state_0`.\n"),
+    ],
+)
+def test_card_tells_the_first_state(tmp_path, kind, text):
+    made = policy_.ExportablePolicy(Begun(False), gs.Box(-1, 1, (3,)), gs.Discrete(2))
+    made.write(tmp_path / "policy", kind, {})
+    assert text in (tmp_path / "policy" / "card.md").read_text()

@@ -42,6 +42,10 @@ def refused(answer):
         ),
         (["--config", "missing.yaml"], "cannot read config file missing.yaml"),
         (["--timestamp", "../x"], "--timestamp is '../x', but directories are named"),
+        (
+            ["--timestamp", ""],
+            "--timestamp is '', but directories are named by it; use",
+        ),
         (["--timestamp", "/x"], "--timestamp is '/x', but directories are named by it"),
         (["--set", "name=../../x"], "config key 'name' is '../../x', but directories"),
         (

@@ -49,6 +49,18 @@ def test_every_episode_of_a_run_is_filmed(trained, run, tmp_path):
     assert after == before
 
 
+def test_earlier_videos_stay_until_there_are_new_ones(trained, fresh, call, tmp_path):
+    outdir = tmp_path / "videos"
+    arguments = "--outdir", outdir, "--num_episodes", 1
+    assert call(visualize, "--logdir", trained[0], *arguments)[0] == 0
+    before = {path: path.read_bytes() for path in outdir.iterdir()}
+    dark = fresh("environment.id=environments_for_tests:without_render_mode")
+    code, _, errors = call(visualize, "--logdir", dark, *arguments)
+    assert code == 2
+    assert "cannot film" in errors
+    assert {path: path.read_bytes() for path in outdir.iterdir()} == before
+
+
 def test_episodes_are_those_of_evaluate(trained, call, tmp_path):
     arguments = ["--logdir", trained[0], "--num_episodes", 1, "--seed", 3]
     arguments += ["--checkpoint", "step-000000000256", "--stochastic"]
@@ -66,7 +78,7 @@ def test_episodes_are_those_of_evaluate(trained, call, tmp_path):
     ("name", "message"),
     [
         ("draws_nothing", "render() must return an RGB image, got NoneType"),
-        ("without_render_mode", "unexpected keyword argument 'render_mode'"),
+        ("without_render_mode", "argument 'render_mode'; let it take one, and return"),
     ],
 )
 def test_environment_that_cannot_be_drawn(name, message, fresh, call, tmp_path):
