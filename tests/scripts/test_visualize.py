@@ -108,6 +108,20 @@ def test_environments_that_cannot_be_filmed(call, fresh, tmp_path, backend):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
+def test_robots_of_envpool_are_filmed(fresh, call, tmp_path):
+    """Its actions have another precision than those of Gymnasium."""
+    pytest.importorskip("envpool")
+    settings = ("environment.max_length=9", "environment.backend=envpool")
+    run = fresh("environment.id=HalfCheetah-v5", *settings)
+    outdir = tmp_path / "out"
+    arguments = "--logdir", run, "--outdir", outdir, "--num_episodes", 1
+    code, _, errors = call(visualize, *arguments)
+    assert code == 0, errors
+    (episode,) = json.loads((outdir / "episodes.json").read_text())
+    assert len(read(outdir / episode["file"])[1]) == 10
+
+
 def brightness(path):
     """Frames per second of a video, and brightness of its frames."""
     fps, frames = read(path)
