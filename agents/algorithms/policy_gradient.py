@@ -125,8 +125,7 @@ class PolicyGradient(actor_critic.ActorCritic):
         truncated: tf.Tensor,
     ) -> dict[str, Any]:
         """Return values after steps where data is cut off, zero elsewhere, `[K]`."""
-        last = truncated | self.memory.last_of_unroll(agent_indices)
-        cut = last & ~terminated
+        cut = (truncated | self.memory.last_of_unroll(agent_indices)) & ~terminated
         leaves = tf.nest.flatten(next_observation)
 
         def values(rows, cut, *leaves):

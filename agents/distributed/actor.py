@@ -52,7 +52,8 @@ class Divisible(algorithm.Algorithm):
 
 
 class Phases(Protocol):
-    """Steps of training and episodes of evaluation in each phase, and a final score."""
+    """Steps and episodes of phases of training and evaluation, and the score that ends
+    a run."""
 
     eval_every: int
     eval_episodes: int

@@ -185,12 +185,13 @@ class RayExecutor:
     def run(self, steps: int) -> list[loop.Report]:
         """Train for this number of further environment steps; return phase reports.
 
-        Like a local run, it ends earlier once an evaluation reaches `train.stop_at`.
+        Like a local run, it ends once an evaluation has reached `train.stop_at`, and
+        does not go on afterwards.
         """
         train = self._config.train
+        last = self._loop.step + steps
         self._loop.plan = loop.Plan(
-            *(self._loop.step + steps, train.eval_every),
-            *(train.eval_episodes, train.stop_at),
+            last, train.eval_every, train.eval_episodes, train.stop_at
         )
         return [report for report in self._loop.run() if report.finished]
 

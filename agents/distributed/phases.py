@@ -127,6 +127,8 @@ class Synchronous(Phase):
                 chunks[index] = chunk
             elif index in missing and index in self._workers.present:
                 self._ask(index, steps, quotas[index])
+        if not chunks:
+            self._workers.require_any()
         return [chunks[index] for index in sorted(chunks)]
 
     def _quotas(self, size: int) -> dict[int, int]:

@@ -124,6 +124,11 @@ class RayWorkers:
             if found is not None:
                 return found
 
+    def require_any(self) -> None:
+        """Raise WorkerError if no worker is left."""
+        if not self.present:
+            raise cluster.WorkerError("no worker is left; no CPU is free for any.")
+
     def close(self) -> None:
         """End all actors."""
         self._pending.clear()
@@ -133,8 +138,7 @@ class RayWorkers:
 
     def _wait(self) -> tuple[int, actor.Chunk | None] | None:
         """Wait for the next event; return it if it is a result or a replacement."""
-        if not self.present:
-            raise cluster.WorkerError("no worker is left; no CPU is free for any.")
+        self.require_any()
         hung = self._look()
         if hung is not None:
             self._replace(hung, "hangs")

@@ -182,9 +182,9 @@ def _find_variables(
         backend = {**os.environ, **variables}.get("MUJOCO_GL", "display")
         failures.append(f"{backend}: {failure}")
         if not uses_mujoco:
-            refused = "argument 'render_mode'" in failure
-            hint = "; let it take one, and return images from render()"
-            raise videos.RenderError(failure + hint * refused)
+            if "argument 'render_mode'" in failure:
+                failure += "; let it take one, and return images from render()"
+            raise videos.RenderError(failure)
     raise videos.RenderError(f"{_MUJOCO_HINT} Tried {'; '.join(failures)}")
 
 

@@ -1,8 +1,8 @@
 """Learning curves of runs, one chart per environment.
 
-Runs that differ only in their seeds share a curve: the mean over seeds with a band of
-quartiles, or the interquartile mean with a bootstrap interval. The band of a single run
-shows the quartiles of its episodes.
+Runs that differ only in their seeds, or in what does not change learning, share a curve:
+the mean over seeds with a band of quartiles, or the interquartile mean with a bootstrap
+interval. The band of a single run shows the quartiles of its episodes.
 """
 
 import collections
@@ -142,7 +142,7 @@ def draw(
 
 
 def group(runs: Iterable[pathlib.Path]) -> list[Group]:
-    """Group runs whose names and configs are equal, except for their seeds.
+    """Group runs whose names and settings of learning are equal, except for their seeds.
 
     Runs of the same seed are in different groups, since they are not independent.
     """
@@ -151,9 +151,9 @@ def group(runs: Iterable[pathlib.Path]) -> list[Group]:
     known: collections.Counter = collections.Counter()
     for run in runs:
         config = _config(run)
-        text, seed = json.dumps(config, sort_keys=True), _seed(run)
+        text, seed = json.dumps(config, sort_keys=True), json.dumps(_seed(run))
         key = text, known[text, seed]
-        known[text, seed] += seed is not None
+        known[text, seed] += seed != "null"
         groups.setdefault(key, []).append(run)
         configs[key] = config
     labels = _labels(list(configs.values()))
@@ -267,8 +267,11 @@ def _labels(configs: Sequence[dict]) -> list[str]:
         ]
         full.append([name, *values])
     short = [", ".join(x[: 1 + SHOWN]) for x in full]
+    alike: dict[str, set] = {}
+    for text, parts in zip(short, full, strict=True):
+        alike.setdefault(text, set()).add(tuple(parts))
     labels = [
-        text if short.count(text) == 1 else ", ".join(parts)
+        text if len(alike[text]) == 1 else ", ".join(parts)
         for text, parts in zip(short, full, strict=True)
     ]
     return [
@@ -380,8 +383,10 @@ def series(
     """
     scores = phase_scores(rows, phase, name)
     if not scores:
-        hint = ", but perhaps of --phase train" if phase == "evaluate" else ""
-        raise PlotError(f"{run} has no {name} of the {phase} phase yet{hint}.")
+        other = "train" if phase == "evaluate" else "evaluate"
+        known = phase_scores(rows, other, name)
+        hint = f", but of phase {other}" if known else " yet"
+        raise PlotError(f"{run} has no {name} of the {phase} phase{hint}.")
     positions = {step: step for step in scores}
     if x == "seconds":
         positions = _seconds(run, phase)

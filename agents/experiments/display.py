@@ -149,7 +149,7 @@ class Display:
             f"--timestamp {shlex.quote(timestamp)}"
         )
 
-    def finished(self, commands: list[str], drawn: bool) -> None:
+    def finished(self, commands: list[str], *, drawn: bool) -> None:
         """Name the curve, if it is drawn, and suggest the next commands."""
         self.close()
         lines = "\n".join(f"  {command}" for command in commands)

@@ -1,5 +1,6 @@
 """Policies as functions of named tensors, and exported files."""
 
+import itertools
 import logging
 import pathlib
 import re
@@ -9,12 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from agents.experiments import runs
 from agents.tools import files, spaces
 
 FORMATS = ("saved_model", "onnx", "litert")
+_WRITES = re.compile("Assign.*VariableOp$|ResourceScatter")
+"""Operations that change variables."""
 
 
 class ExportablePolicy:
@@ -34,12 +36,9 @@ class ExportablePolicy:
         """Wrap the functions `decide` and `initial_state` of an algorithm.
 
         Raises:
-          RunError: if two parts of a space would get the same name, or the algorithm
-            acts by a `perform` that remembers something, which files cannot.
+          RunError: if two parts of a space would get the same name.
         """
         import tensorflow as tf
-
-        from agents.tools import algorithm as algorithm_
 
         self._algorithm = algorithm
         self._observation = spaces.spec(observation_space)
@@ -58,31 +57,6 @@ class ExportablePolicy:
         for index, spec in enumerate(tf.nest.flatten(self._state)):
             name = f"state_{index}"
             self.inputs[name] = tf.TensorSpec(spec.shape, spec.dtype, name)
-        if type(algorithm).decide is algorithm_.Algorithm.decide:
-            self._require_function()
-
-    def _require_function(self) -> None:
-        """Raise RunError unless actions only depend on the arguments of `act`."""
-        import tensorflow as tf
-
-        def numbers():
-            return [np.asarray(x).copy() for x in self._algorithm.variables]
-
-        rows = 3  # The algorithm itself has one.
-        zeros = {
-            k: tf.zeros([rows, *x.shape[1:]], x.dtype) for k, x in self.inputs.items()
-        }
-        before = numbers()
-        try:
-            self.act(**zeros)
-            same = all(map(np.array_equal, before, numbers()))
-        except tf.errors.InvalidArgumentError:
-            same = False
-        if not same:
-            raise runs.RunError(
-                f"{type(self._algorithm).__name__} remembers something when it performs, "
-                "which exported files cannot; define decide instead of perform."
-            )
 
     def act(self, generator: Any = None, **inputs: Any) -> dict[str, Any]:
         """Return actions, sampled if a generator is given, and the next state."""
@@ -104,8 +78,9 @@ class ExportablePolicy:
         """Write the policy in one of `FORMATS`, and `card.md` with some facts.
 
         Raises:
-          RunError: if the format is unknown or cannot express the policy, the directory
-            is not empty, or a package is missing.
+          RunError: if the format is unknown or cannot express the policy, which must
+            not remember anything in variables, the directory is not empty, or a package
+            is missing.
           WriteError: if it cannot be written; then the directory is empty.
         """
         import tensorflow as tf
@@ -142,7 +117,15 @@ class ExportablePolicy:
         def act(*values):
             return self.act(**dict(zip(self.inputs, values, strict=True)))
 
-        return tf.function(act, list(self.inputs.values()), autograph=False)
+        function = tf.function(act, list(self.inputs.values()), autograph=False)
+        graph = function.get_concrete_function().graph.as_graph_def()
+        nodes = [graph.node, *(inner.node_def for inner in graph.library.function)]
+        if any(_WRITES.match(node.op) for node in itertools.chain(*nodes)):
+            raise runs.RunError(
+                f"{type(self._algorithm).__name__} changes variables when it acts, which "
+                "exported policies must not; pass a state through its method decide."
+            )
+        return function
 
     def _write_saved_model(self, directory: pathlib.Path) -> str:
         import tensorflow as tf

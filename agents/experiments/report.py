@@ -1,7 +1,6 @@
 """Reports of runs: one page with curves, scores, configs, machines and videos.
 
-Runs whose configs differ only in their seeds share curves; every environment has charts
-of its own.
+Runs share curves as in `curves`; every environment has charts of its own.
 """
 
 import datetime

@@ -152,28 +152,31 @@ def _parts(
 
 
 def _environments(config) -> float:
-    """Measure the backend with random actions, without TensorFlow.
-
-    With action masks, drawing allowed actions is included.
-    """
+    """Measure the backend with random, allowed actions, without TensorFlow."""
     batch = make.batch(config.environment)
     actions = itertools.cycle(_random(batch.action_space, len(batch)))
+    columns = transitions.Columns(batch.observation_space)
 
     def step():
         batch.start(next(actions), restart=True)
         batch.finish()
 
     def obey():
-        observation, _, *flags, _ = batch.step(_allowed(batch.action_space, masks))
-        masks[:] = _masks(observation)
-        ended = np.flatnonzero(np.logical_or(*flags))
-        if len(ended):
-            masks[ended] = _masks(batch.reset(ended))
+        nonlocal observation
+        before = time.perf_counter()
+        action = _allowed(batch.action_space, _masks(observation))
+        drawing = time.perf_counter() - before
+        batch.start(action, restart=True)
+        result = batch.finish()
+        others = result.observation, result.following
+        observation = columns.structure(
+            columns.split(result.numbers, *others).following
+        )
+        return drawing
 
     try:
-        first = batch.reset()
+        observation = batch.reset()
         masked = spaces.mask_sizes(batch.observation_space, batch.action_space)
-        masks = _masks(first) if masked else None
         return _seconds(obey if masked else step)
     finally:
         batch.close()
@@ -382,12 +385,12 @@ def _allowed(space: Any, masks: np.ndarray) -> np.ndarray:
     return (choice.reshape(len(masks), *space.shape) + low).astype(space.dtype)
 
 
-def _seconds(function: Callable[[], Any]) -> float:
-    """Measure the mean seconds of a call."""
+def _seconds(function: Callable[[], float | None]) -> float:
+    """Measure the mean seconds of a call, except for those that it returns."""
     for _ in range(3):
         function()
     count, start = 0, time.perf_counter()
     while (duration := time.perf_counter() - start) < SECONDS:
-        function()
+        start += function() or 0.0
         count += 1
     return duration / count

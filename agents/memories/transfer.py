@@ -104,9 +104,9 @@ def extend(
     tf.raw_ops.Assert(
         condition=longest <= memory._length,
         data=[
-            *("Replay memory with rows of", memory._length),
-            *("entries has no room for a chunk of", longest),
-            "; raise algorithm.capacity.",
+            "The replay memory has no room for a chunk; raise algorithm.capacity. Entries "
+            "of a row and of the chunk:",
+            *(memory._length, longest),
         ],
     )
 

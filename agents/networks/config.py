@@ -1,6 +1,7 @@
 """Configuration of networks, by preset name or in full. Imports no TensorFlow."""
 
 import dataclasses
+import re
 from typing import Annotated, Any
 
 from agents.tools import bounds, config
@@ -123,9 +124,9 @@ class NetworkConfig:
     def has(self, kind: str) -> bool:
         """Return whether a layer of this type is declared, by name or import path."""
         declared = [x for part in (self.layers, *self.streams.values()) for x in part]
-        kinds = [x["type"] if isinstance(x, dict) else x for x in declared]
-        plain = [str(x).rpartition(":")[2].replace("_", "").lower() for x in kinds]
-        return kind.replace("_", "") in plain
+        kinds = (x["type"] if isinstance(x, dict) else x for x in declared)
+        names = {re.split("[:.]", str(x))[-1].replace("_", "").lower() for x in kinds}
+        return kind.replace("_", "") in names
 
     @classmethod
     def short(cls, value: Any) -> Any:

@@ -48,6 +48,7 @@ class ImageResize(Stage):
     def __init__(self, space: gymnasium.Space, height: int, width: int) -> None:
         """Set the new size in pixels."""
         super().__init__(space)
+        _require_pixels(space)
         bounds.require_options(SIDE, height=height, width=width)
         self._size = (height, width)
 
@@ -68,6 +69,11 @@ class ImageResize(Stage):
 
 class Grayscale(Stage):
     """Conversion of images `[H, W, 3]` to luminance `[H, W, 1]`."""
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        """Create the stage; raise ValueError for integers of more than 16 bits."""
+        super().__init__(space)
+        _require_pixels(space)
 
     def __call__(self, value, state):
         """Compute luminance with the weights of Rec. 601; keep the dtype."""
@@ -305,19 +311,23 @@ def _cover(old: int, new: int) -> np.ndarray:
     return (np.maximum(overlap, 0) * new / old).astype(np.float32)
 
 
-def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:
-    """Return the value, or raise ValueError unless it is a batch of images.
+def _require_pixels(space: gymnasium.Space) -> None:
+    """Raise ValueError for integers of more than 16 bits, which would be spoiled."""
+    if np.issubdtype(space.dtype, np.integer):
+        low, counts = spaces.integer_range(space)
+        if (low < -(2**15)).any() or (low + counts > 2**16).any():
+            raise ValueError(
+                f"pixels of at most 16 bits are needed, not {space}; cast them to "
+                "float32 by a stage 'function'."
+            )
 
-    Pixels of more than 16 bits would overflow, or be rounded.
-    """
+
+def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:
+    """Return the value, or raise ValueError unless it is a batch of images."""
     wrong = value.shape.rank != 4 or (channels and value.shape[-1] != channels)
     if wrong:
         raise ValueError(
             f"images [H, W, {channels or 'C'}] are needed, got the shape "
             f"{list(value.shape[1:])}."
-        )
-    if value.dtype.is_integer and value.dtype.size > 2:
-        raise ValueError(
-            f"pixels of at most 16 bits are needed, not {value.dtype.name}."
         )
     return value

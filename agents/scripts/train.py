@@ -154,7 +154,7 @@ def finish(logdir: pathlib.Path, view: display.Display) -> None:
             f"{agents} report {quoted} --outdir {quoted}/report",
             f"{commands.program('tensorboard')} --logdir {parent}",
         ],
-        drawn,
+        drawn=drawn,
     )
 
 

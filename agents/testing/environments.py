@@ -18,6 +18,7 @@ from agents.tools import (
 )
 
 SHAPES = "Results have the shapes and dtypes of the spaces"
+RAISES = "Steps and resets succeed"
 REFUSED = "What is not allowed is refused"
 UNTOUCHED = "What is refused changes nothing"
 OWN = "Arrays that were returned never change"
@@ -101,7 +102,7 @@ def _data(where: str) -> Iterator[None]:
     except checks.EnvDataError as error:
         conformance.fail(SHAPES, where, "data of the spaces", error)
     except processes.EnvError as error:
-        conformance.fail(SHAPES, where, "no error", errors.reason(error))
+        conformance.fail(RAISES, where, "no error", errors.reason(error))
 
 
 class _Run:
@@ -148,8 +149,9 @@ class _Run:
 
     def restart(self) -> dict[str, Any]:
         """Step by `start` and `finish`; return results in the form of `step`."""
-        self.batch.start(self.actions(), restart=True)
-        result = self.batch.finish()
+        with _data("start and finish"):
+            self.batch.start(self.actions(), restart=True)
+            result = self.batch.finish()
         columns = transitions.Columns(self.batch.observation_space)
         reward, flags, last, following = columns.split(
             result.numbers, result.observation, result.following

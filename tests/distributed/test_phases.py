@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from agents.distributed import actor, phases
+from agents.distributed import actor, cluster, phases
 
 
 class Workers:
@@ -27,7 +27,12 @@ class Workers:
     def num_pending(self, index):
         return self._pending.count(index)
 
+    def require_any(self):
+        if not self.present:
+            raise cluster.WorkerError("no worker is left")
+
     def next(self):
+        self.require_any()
         assert self._pending  # Else it would wait forever.
         if self._lost:
             index = self._lost.pop()
@@ -78,6 +83,18 @@ def test_few_workers_fill_batches_of_all_rows(present, in_flight):
         phase.run(100)
     assert [len(batch) for batch in learner.batches] == [3] * 3
     assert {row for batch in learner.batches for row in batch} == set(present)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("topology", [phases.Synchronous, phases.Streaming])
+def test_runs_end_if_all_workers_are_lost(topology, whole):
+    learner = Learner()
+    learner.algorithm.memory.whole_episodes = whole
+    learner.algorithm.memory.room = 3
+    workers = Workers([0, 1, 2], [0, 1, 2])
+    phase = topology(learner, workers, phases.Options(), 0, 0)
+    with pytest.raises(cluster.WorkerError, match="no worker is left"):
+        phase.run(2)
 
 
 @pytest.mark.parametrize("topology", [phases.Synchronous, phases.Streaming])

@@ -283,7 +283,7 @@ def test_curves_of_one_config_in_several_charts_are_not_told_apart_by_the_task(
 def test_intervals_of_many_points_are_those_of_each(monkeypatch):
     returns = np.random.default_rng(0).normal(size=(4, 7))
     alone = np.stack([curves.interval(x) for x in returns.T], 1)
-    monkeypatch.setattr(curves, "COLUMNS", 3)
+    monkeypatch.setattr(curves, "POINTS", 3)
     np.testing.assert_allclose(curves.interval(returns), alone)
 
 

@@ -9,6 +9,7 @@ from gymnasium import spaces as gs
 from agents import agent as agent_
 from agents.experiments import policy as policy_
 from agents.experiments import runs
+from agents.preprocessing import preprocessed
 from agents.tools import algorithm, files
 
 pytestmark = pytest.mark.xdist_group("exported")  # They share trained agents.
@@ -306,11 +307,11 @@ def special(value):
 
 
 class Waiting(algorithm.Algorithm):
-    """Acts by `perform`; begins with state one if it has any."""
+    """Acts by `perform`, which counts steps of the row if the last argument is true."""
 
-    def __init__(self, remembers):
+    def __init__(self, *arguments):
         super().__init__()
-        self._time = tf.Variable([0]) if remembers else None
+        self._time = tf.Variable([0]) if arguments[-1] else None
 
     def perform(self, agent_indices, observation, training=True):
         if self._time is None:
@@ -327,8 +328,12 @@ def test_perform_is_exported_only_if_it_remembers_nothing(tmp_path):
     model = tf.saved_model.load(str(tmp_path / "policy")).signatures["serving_default"]
     result = model(observation=tf.constant([[0.5, 0, 0], [-0.5, 0, 0]]))
     assert result["action"].numpy().tolist() == [1, 0]
-    with pytest.raises(runs.RunError, match="define decide instead of perform"):
-        policy_.ExportablePolicy(Waiting(True), *found)
+    behind_stages = preprocessed.subclass(Waiting, ["center"])
+    for agent in (Waiting(True), behind_stages(*found, 1, True)):
+        remembering = policy_.ExportablePolicy(agent, *found)
+        with pytest.raises(runs.RunError, match="changes variables when it acts"):
+            remembering.write(tmp_path / "other", "saved_model", {})
+        assert not list((tmp_path / "other").iterdir())
 
 
 class Begun(Waiting):

@@ -68,11 +68,9 @@ def test_run_may_become_longer_and_stop_elsewhere(tmp_path):
     prepare()
     for changes in (["train.stop_at=30"], ["train.steps=99", "train.stop_at=5"]):
         assert values() != prepare(*changes) == values()
-    with pytest.raises(
-        runs.RunError, match=r"config: train.steps: 99 -> 77; train.stop_at"
-    ):
+    with pytest.raises(runs.RunError, match="config: train.steps: 99 -> 77; use"):
         prepare()
-    with pytest.raises(runs.RunError, match="steps: 99 -> 200; .*; seed: 0 -> 3; use"):
+    with pytest.raises(runs.RunError, match="config: seed: 0 -> 3; use"):
         prepare("train.steps=200", "seed=3")
     assert values()["train"]["steps"] == 99
 

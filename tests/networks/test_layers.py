@@ -409,6 +409,7 @@ def test_queries_keys_and_values_of_attention_begin_differently():
         "batch_normalization",
         {"type": "batch_normalization", "momentum": 0.9},
         "keras.layers:BatchNormalization",
+        "keras:layers.BatchNormalization",
     ],
     ids=str,
 )

@@ -287,11 +287,13 @@ def test_pixels_have_at_most_16_bits(stage):
     """Others would overflow, or be rounded."""
     if isinstance(stage, dict):
         stage = {"type": "image_resize", **stage}
-    with pytest.raises(config.ConfigError, match="at most 16 bits .* not int32"):
-        make(gs.Box(0, 2**31 - 1, (4, 6, 3), np.int32), stage)
-    space = gs.Box(0, 2**16 - 1, (4, 6, 3), np.uint16)
-    image = np.full((1, 4, 6, 3), 2**16 - 1, np.uint16)
-    assert (apply(space, image, stage) == 2**16 - 1).all()
+    for low, high in ((0, 2**16), (-(2**31), 0)):
+        with pytest.raises(config.ConfigError, match="at most 16 bits are needed"):
+            make(gs.Box(low, high, (4, 6, 3), np.int32), stage)
+    for dtype in (np.uint16, np.int32, np.int64):
+        space = gs.Box(0, 2**16 - 1, (4, 6, 3), dtype)
+        image = np.full((1, 4, 6, 3), 2**16 - 1, dtype)
+        assert (apply(space, image, stage) == 2**16 - 1).all()
 
 
 @pytest.mark.parametrize("path", [3, None, "name", "module:"])
