@@ -158,7 +158,12 @@ class Actor:
         self._algorithm.learning = False
         self._quota = tf.Variable(0, trainable=False)
         memory = self._algorithm.memory
-        self._until = self._is_full if memory.whole_episodes else None
+
+        # Not a method: TensorFlow unwraps those that Ray has wrapped.
+        def is_full():
+            return memory.count >= self._quota
+
+        self._until = is_full if memory.whole_episodes else None
         replaying = memory.topology == "replaying"
         take = transfer.taker(memory) if replaying else memory.take
         self._take = tf.function(take, autograph=False)
@@ -222,10 +227,6 @@ class Actor:
         """Return how long the environments are busy, in seconds; for other threads."""
         called = self._env.called
         return 0.0 if called is None else time.monotonic() - called
-
-    def _is_full(self) -> tf.Tensor:
-        """Return whether the memory has as many episodes as were requested."""
-        return self._algorithm.memory.count >= self._quota
 
     def _taken(self, quota: int | None) -> tuple[Data, np.ndarray]:
         """Take data and lengths from the memory."""

@@ -91,7 +91,7 @@ def block(executor):
     import ray
 
     def function(actor):
-        actor._env._envs[0].start = lambda *_: time.sleep(1000)
+        actor._env._envs[0].start = lambda *_, **__: time.sleep(1000)
 
     ray.get(executor._loop._workers._actors[1].__ray_call__.remote(function))
 
@@ -189,6 +189,8 @@ def test_interrupt_saves_and_the_run_goes_on(tmp_path):
 def test_second_interrupt_stops_at_once(tmp_path):
     endless = "train.eval_every=10000000"
     process = start(tmp_path, "--set", endless, until="timing.jsonl")
+    while b"starting" not in process.stdout.readline():
+        assert process.poll() is None
     children = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
     while b"Stopping when this phase is over" not in process.stdout.readline():
@@ -232,7 +234,7 @@ def test_nothing_outlives_a_killed_driver(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["raylet", "gcs_server"])
 def test_dead_ray_ends_the_run_with_one_line(tmp_path, name):
-    process = start(tmp_path, "--quiet", until="timing.jsonl")
+    process = start(tmp_path, "--quiet")
     children = names(process)
     (victim,) = (child for child in children if children[child] == name)
     victim.kill()

@@ -12,7 +12,7 @@ EPISODES = (
 
 
 @pytest.mark.parametrize(
-    "overrides", [UNROLLS, pytest.param(EPISODES, marks=pytest.mark.slow)]
+    "overrides", [EPISODES, pytest.param(UNROLLS, marks=pytest.mark.slow)]
 )
 def test_one_worker_is_a_local_run(execute, run_here, assert_same, overrides):
     executor = execute("debug", *overrides)
