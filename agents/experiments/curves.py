@@ -108,7 +108,7 @@ def plot_runs(
     found = {run: series(run, rows, phase, x) for run, rows in metrics.items()}
     charts: dict[str, list] = {}
     for run in metrics:
-        charts.setdefault(_task(_config(run)), []).append(run)
+        charts.setdefault(_task(_values(run)), []).append(run)
     curves = [
         dataclasses.replace(
             aggregate(one.label, [found[run] for run in one.runs], statistic),
@@ -150,8 +150,9 @@ def group(runs: Iterable[pathlib.Path]) -> list[Group]:
     configs: dict[tuple, dict] = {}
     known: collections.Counter = collections.Counter()
     for run in runs:
-        config = _config(run)
-        text, seed = json.dumps(config, sort_keys=True), json.dumps(_seed(run))
+        values = _values(run)
+        config = _shared(values)
+        text, seed = json.dumps(config, sort_keys=True), json.dumps(values.get("seed"))
         key = text, known[text, seed]
         known[text, seed] += seed != "null"
         groups.setdefault(key, []).append(run)
@@ -224,27 +225,22 @@ def interval(returns: np.ndarray) -> np.ndarray:
     return np.concatenate(found, 1).reshape(2, *returns.shape[1:])
 
 
-def _config(run: pathlib.Path) -> dict:
-    """Return the settings that runs of a curve share; only a name without a config.
+def _values(run: pathlib.Path) -> dict:
+    """Read the config of a run; only a name if there is none."""
+    path = run / "config.yaml"
+    values = config_files.load_mapping(path) if path.exists() else {}
+    if not isinstance(values.get("name"), str):
+        values["name"] = config_name(run)
+    return values
+
+
+def _shared(values: dict) -> dict:
+    """Return the settings that runs of a curve share.
 
     Runs may be longer than others, and be stopped, saved and shown in other ways.
     """
-    values = _values(run)
-    if not isinstance(values.get("name"), str):
-        values["name"] = config_name(run)
     shared = {x: y for x, y in values.items() if x not in ("seed", "train", "devices")}
     return {**shared, "train": {"eval_every": at(values, "train.eval_every")}}
-
-
-def _seed(run: pathlib.Path) -> int | None:
-    """Return the seed of a run, if known."""
-    return _values(run).get("seed")
-
-
-def _values(run: pathlib.Path) -> dict:
-    """Read the config of a run; empty if there is none."""
-    path = run / "config.yaml"
-    return config_files.load_mapping(path) if path.exists() else {}
 
 
 def _labels(configs: Sequence[dict]) -> list[str]:

@@ -214,7 +214,11 @@ def _constant(batch: Any, description: make.Description) -> float:
             return action
 
     agent, steps = Constant(), _calls(batch)
-    return _seconds(lambda: simulation.simulate(batch, agent, steps, False)) / steps
+
+    def run():
+        simulation.simulate(batch, agent, steps, False)
+
+    return _seconds(run) / steps
 
 
 def _calls(batch: Any) -> int:
