@@ -52,8 +52,7 @@ class Divisible(algorithm.Algorithm):
 
 
 class Phases(Protocol):
-    """Steps and episodes of phases of training and evaluation, and the score that ends
-    a run."""
+    """Steps of training and episodes of evaluation in phases, and the score to stop at."""
 
     eval_every: int
     eval_episodes: int
