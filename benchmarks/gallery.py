@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.experiments import curves, named, pages, report
+from agents.experiments import curves, named, pages, records, report
 from agents.tools import files
 
 FOLDER = pathlib.Path(__file__).parents[1] / "docs/results"
@@ -145,7 +145,7 @@ def learned(name: str) -> Iterator[pages.Line]:
     series = []
     for points in seeds.values():
         steps, returns = np.array(sorted(points)).T
-        series.append(curves.Series(steps, returns, returns, returns))
+        series.append(records.Series(steps, returns, returns, returns))
     if len(series) > 1:
         for one in series:
             yield pages.Line(0, curves.aggregate(name, [one]), faint=True)

@@ -26,7 +26,7 @@ import sys
 
 import numpy as np
 
-from agents.experiments import curves, evaluation, named
+from agents.experiments import curves, evaluation, named, records
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs/results"
@@ -173,7 +173,7 @@ def draw(name: str) -> None:
     for row in stored(name):
         values = [float(row.get(x) or row["return"]) for x in ("step", *COLUMNS)]
         series.setdefault(row["seed"], []).append(values)
-    runs = [curves.Series(*np.transpose(values)) for values in series.values()]
+    runs = [records.Series(*np.transpose(values)) for values in series.values()]
     config = named.load(name.removesuffix(RAY))
     curve = dataclasses.replace(
         curves.aggregate(name, runs),

@@ -17,7 +17,7 @@ from matplotlib import figure
 from matplotlib.backends import backend_agg
 from PIL import Image
 
-from agents.experiments import curves, evaluation
+from agents.experiments import curves, evaluation, records
 from agents.tools import config_files
 
 SIDE = 320
@@ -55,7 +55,7 @@ def robot(run: pathlib.Path) -> Iterator[np.ndarray]:
 
 def curve(run: pathlib.Path) -> Iterator[np.ndarray]:
     """Yield frames of the curve as it is drawn, uint8 `[SIDE, SIDE, 3]`."""
-    scores = curves.phase_scores(curves.read_rows(run / "metrics.jsonl"), "evaluate")
+    scores = records.phase_scores(records.read_rows(run / "metrics.jsonl"), "evaluate")
     steps, returns = np.array(list(scores.items())).T
     config = config_files.load_mapping(run / "config.yaml")
     title = f"{config['algorithm']['type'].upper()} on {config['environment']['id']}"

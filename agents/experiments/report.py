@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.experiments import curves, display, evaluation, pages, records
+from agents.experiments import curves, display, evaluation, groups, pages, records
 from agents.tools import errors, files
 
 FILE = "index.html"
@@ -46,7 +46,7 @@ def write(
         records.Entry(
             number, group.label, group.task, [own[path] for path in group.runs]
         )
-        for number, group in enumerate(curves.group(own))
+        for number, group in enumerate(groups.group(own))
     ]
     outfile = pathlib.Path(outdir) / FILE
     outfile.parent.mkdir(parents=True, exist_ok=True)
@@ -160,20 +160,22 @@ def _chart(
     return page.chart(title, remark, pages.Chart(unit, lines))
 
 
-def _mean(entry: records.Entry, series: Sequence[curves.Series]) -> curves.Curve | None:
+def _mean(
+    entry: records.Entry, series: Sequence[records.Series]
+) -> curves.Curve | None:
     """Return the mean over seeds, or None if no position has all of them."""
     try:
         return curves.aggregate(entry.label, series) if series else None
-    except curves.PlotError:
+    except records.PlotError:
         return None
 
 
-def _series(run: records.Run, phase: str, x: str, name: str) -> curves.Series | None:
+def _series(run: records.Run, phase: str, x: str, name: str) -> records.Series | None:
     """Return the values of a run, or None."""
     rows = run.rows if any(name in row for row in run.rows) else run.timing
     try:
-        return curves.series(run.path, rows, phase, x, name)
-    except curves.PlotError:
+        return records.series(run.path, rows, phase, x, name)
+    except records.PlotError:
         return None
 
 
@@ -228,7 +230,7 @@ def _spent(run: records.Run) -> list[float]:
     Empty if they are not recorded.
     """
     spent = [
-        sum(curves.phase_scores(run.timing, phase, "phase_seconds").values())
+        sum(records.phase_scores(run.timing, phase, "phase_seconds").values())
         for phase in ("train", "evaluate")
     ]
     rest = max(run.seconds - sum(spent), 0.0)

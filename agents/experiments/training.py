@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from agents.environments import make
-from agents.experiments import callbacks, curves, display, runs
+from agents.experiments import callbacks, curves, display, records, runs
 from agents.experiments import config as experiment
 from agents.tools import batch_env, config_files, errors, files, sections
 
@@ -281,7 +281,7 @@ class Training:
     def _draw(self) -> None:
         """Draw the curve so far, unless it was drawn recently."""
         if time.perf_counter() - self._drawn > DRAWING:
-            with contextlib.suppress(curves.PlotError):  # There are no scores yet.
+            with contextlib.suppress(records.PlotError):  # There are no scores yet.
                 curves.plot_runs([self._logdir], self._logdir / "curve.png")
             self._drawn = time.perf_counter()
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from agents.distributed import cluster
-from agents.experiments import curves, display, named, runs, training
+from agents.experiments import curves, display, named, records, runs, training
 from agents.scripts import commands
 from agents.tools import bounds, config_files
 
@@ -142,7 +142,7 @@ def finish(logdir: pathlib.Path, view: display.Display) -> None:
     drawn = True
     try:
         curves.plot_runs([logdir], logdir / "curve.png")
-    except curves.PlotError as error:
+    except records.PlotError as error:
         view.note(f"No curve: {error}")
         drawn = False
     quoted, parent = shlex.quote(str(logdir)), shlex.quote(str(logdir.parent))

@@ -102,6 +102,13 @@ def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
         writer.dump(values, partial)
 
 
+def at(config: dict, path: str) -> Any:
+    """Return a value of nested mappings, or None."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+    return config
+
+
 def differences(old: dict, new: dict, path: str = "") -> list[str]:
     """List `a.b: old -> new` for every leaf in which two nested mappings differ."""
     lines = []

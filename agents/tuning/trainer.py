@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agents.experiments import curves
+from agents.experiments import records
 from agents.tools import errors, files
 from agents.tuning import space, trials
 
@@ -93,7 +93,7 @@ def _follow(
         if not metrics.exists() or metrics.stat().st_size == size:
             continue
         size = metrics.stat().st_size
-        scores = curves.phase_scores(curves.read_rows(metrics), "evaluate")
+        scores = records.phase_scores(records.read_rows(metrics), "evaluate")
         yield from list(scores.items())[seen:]
         seen = max(seen, len(scores))  # A resumed run repeats some rows.
     if process.returncode:

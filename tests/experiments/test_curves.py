@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from written_runs import make_run, write_rows
 
-from agents.experiments import curves
+from agents.experiments import curves, groups, records
 from agents.tools import config_files
 
 
@@ -24,7 +24,7 @@ def drawn(monkeypatch, *args, **kwargs):
 def series(positions, returns):
     """Series of a run without quartiles."""
     x, y = np.array(positions, float), np.array(returns, float)
-    return curves.Series(x, y, y, y)
+    return records.Series(x, y, y, y)
 
 
 def test_aggregate_on_equal_positions():
@@ -53,7 +53,7 @@ def test_aggregate_interpolates_within_the_overlap():
 def test_aggregate_refuses_runs_that_do_not_overlap():
     first = series([0.0, 10.0], [0.0, 0.0])
     second = series([20.0, 30.0], [0.0, 0.0])
-    with pytest.raises(curves.PlotError, match="pendulum do not overlap"):
+    with pytest.raises(records.PlotError, match="pendulum do not overlap"):
         curves.aggregate("pendulum", [first, second])
 
 
@@ -107,17 +107,6 @@ def test_incomplete_last_line_is_left_out(tmp_path, monkeypatch, end):
         curves = drawn(monkeypatch, [run], tmp_path / "curve.png", x=x)
         np.testing.assert_array_equal(curves["a"].x, positions)
         np.testing.assert_array_equal(curves["a"].mean, [1, 2])
-
-
-def test_config_name():
-    names = {
-        "20250102T030405-pendulum": "pendulum",
-        "2025-01-02-cheetah_clip": "cheetah_clip",
-        "seed1-my-config": "my-config",
-        "pendulum": "pendulum",
-    }
-    for directory, name in names.items():
-        assert curves.config_name(curves.pathlib.Path(directory)) == name
 
 
 def test_format_count():
@@ -232,7 +221,7 @@ def test_label_says_what_differs_and_each_task_has_a_chart(tmp_path, monkeypatch
     assert {label: (x.runs, x.task) for label, x in found.items()} == {
         "mine, learning_rate 0.1": (2, "Left-v0"),
         "mine, learning_rate 0.2 to 0": (1, "Left-v0"),
-        f"mine, learning_rate {'x' * curves.LONGEST}...": (1, "Left-v0"),
+        f"mine, learning_rate {'x' * groups.LONGEST}...": (1, "Left-v0"),
         "other": (1, "Right-v0"),
     }
     canvas = curves._figure(list(found.values()), "steps", "evaluate", "mean")
@@ -307,17 +296,6 @@ def test_runs_with_other_phases_are_different_curves(tmp_path, monkeypatch):
     found = drawn(monkeypatch, runs, tmp_path / "curve.png")
     expected = {"mine, eval_every 100": 2, "mine, eval_every 200": 1}
     assert {label: curve.runs for label, curve in found.items()} == expected
-
-
-def test_labels_tell_all_curves_apart():
-    base = {"name": "mine", "algorithm": dict.fromkeys("abcd", 0)}
-    changed = [{**dict.fromkeys("abc", 1), "d": d} for d in (0, 1)]
-    configs = [base, *({**base, "algorithm": x} for x in changed)]
-    assert curves._labels(configs) == [
-        "mine, a 0, b 0, c 0",
-        "mine, a 1, b 1, c 1, d 0",
-        "mine, a 1, b 1, c 1, d 1",
-    ]
 
 
 @pytest.mark.parametrize(("tasks", "shape"), [(1, (1, 1)), (3, (1, 3)), (7, (3, 3))])

@@ -236,11 +236,11 @@ def test_old_runs_tell_less(tmp_path):
 
 
 def test_directories_without_metrics_are_refused(tmp_path):
-    with pytest.raises(curves.PlotError, match=r"it has no metrics\.jsonl"):
+    with pytest.raises(records.PlotError, match=r"it has no metrics\.jsonl"):
         records.read(tmp_path)
     run = make(tmp_path, "1-left", [1.0])
     (run / "origin.json").write_text("[")
-    with pytest.raises(curves.PlotError, match="expected a JSON object"):
+    with pytest.raises(records.PlotError, match="expected a JSON object"):
         records.read(run)
 
 

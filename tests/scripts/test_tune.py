@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from agents.experiments import curves, runs
+from agents.experiments import records, runs
 from agents.scripts import tune
 from agents.tools import config_files
 from agents.tuning import trials
@@ -107,8 +107,8 @@ def test_study_of_real_runs_is_interrupted_and_goes_on(
     def scores():
         if not (first / "metrics.jsonl").exists():
             return {}
-        return curves.phase_scores(
-            curves.read_rows(first / "metrics.jsonl"), "evaluate"
+        return records.phase_scores(
+            records.read_rows(first / "metrics.jsonl"), "evaluate"
         )
 
     gate.close(first, reports=4)

@@ -1,0 +1,27 @@
+"""Groups of runs and their labels."""
+
+import pathlib
+
+from agents.experiments import groups
+
+
+def test_config_name():
+    names = {
+        "20250102T030405-pendulum": "pendulum",
+        "2025-01-02-cheetah_clip": "cheetah_clip",
+        "seed1-my-config": "my-config",
+        "pendulum": "pendulum",
+    }
+    for directory, name in names.items():
+        assert groups.config_name(pathlib.Path(directory)) == name
+
+
+def test_labels_tell_all_curves_apart():
+    base = {"name": "mine", "algorithm": dict.fromkeys("abcd", 0)}
+    changed = [{**dict.fromkeys("abc", 1), "d": d} for d in (0, 1)]
+    configs = [base, *({**base, "algorithm": x} for x in changed)]
+    assert groups._labels(configs) == [
+        "mine, a 0, b 0, c 0",
+        "mine, a 1, b 1, c 1, d 0",
+        "mine, a 1, b 1, c 1, d 1",
+    ]
