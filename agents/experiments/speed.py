@@ -156,6 +156,7 @@ def _environments(config) -> float:
     batch = make.batch(config.environment)
     actions = itertools.cycle(_random(batch.action_space, len(batch)))
     columns = transitions.Columns(batch.observation_space)
+    random = np.random.default_rng(0)
 
     def step():
         batch.start(next(actions), restart=True)
@@ -164,7 +165,8 @@ def _environments(config) -> float:
     def obey():
         nonlocal observation
         before = time.perf_counter()
-        action = _allowed(batch.action_space, _masks(observation))
+        mask = observation[spaces.ACTION_MASK]
+        action = spaces.sample_allowed(batch.action_space, mask, random)
         drawing = time.perf_counter() - before
         batch.start(action, restart=True)
         result = batch.finish()
@@ -312,6 +314,7 @@ def _bare(
     space.seed(0)
     actions = itertools.cycle([space.sample() for _ in range(1000)])
     masked = spaces.mask_sizes(envs[0].observation_space, space)
+    random = np.random.default_rng(0)
     observations = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
     channel.send(channels.DONE)
     channel.receive()
@@ -322,7 +325,8 @@ def _bare(
             env, action = envs[index], next(actions)
             if masked:
                 before = time.perf_counter()
-                (action,) = _allowed(space, _masks(observations[index])[np.newaxis])
+                mask = observations[index][spaces.ACTION_MASK]
+                action = spaces.sample_allowed(space, mask, random)
                 start += time.perf_counter() - before
             observation, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
@@ -373,20 +377,6 @@ def _random(space: Any, size: int, count: int = 100) -> list[Any]:
         ]
         batches.append(spaces.unflatten(structure, leaves))
     return batches
-
-
-def _masks(observation: Any) -> np.ndarray:
-    """Join the parts of the action masks of observations, `[..., choices]`."""
-    return np.concatenate(spaces.flatten(observation[spaces.ACTION_MASK]), -1)
-
-
-def _allowed(space: Any, masks: np.ndarray) -> np.ndarray:
-    """Draw allowed actions `[K, ...]` of a Discrete or MultiDiscrete space."""
-    low, counts = spaces.integer_range(space)
-    chance = np.random.random(masks.shape) * (masks != 0)
-    parts = np.split(chance, np.cumsum(counts)[:-1], -1)
-    choice = np.stack([part.argmax(-1) for part in parts], -1)
-    return (choice.reshape(len(masks), *space.shape) + low).astype(space.dtype)
 
 
 def _seconds(function: Callable[[], float | None]) -> float:

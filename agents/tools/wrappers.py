@@ -26,8 +26,9 @@ ExternalProcess = external_process.ExternalProcess
 class RandomStart(gymnasium.Wrapper):
     """Wrapper that begins episodes with up to `max_steps - 1` random actions.
 
-    Their number is uniform and, like the actions, a function of the last seed. If the
-    episode ends during them, a new one begins.
+    Their number is uniform and, like the actions, a function of the last seed. Actions
+    obey masks in observations or infos. If the episode ends during them, a new one
+    begins.
     """
 
     def __init__(self, env: gymnasium.Env, max_steps: int):
@@ -43,11 +44,19 @@ class RandomStart(gymnasium.Wrapper):
             self.action_space.seed(seed)
         observation, info = self.env.reset(seed=seed, options=options)
         for _ in range(self._random.integers(self._max_steps)):
-            action = self.action_space.sample()
+            action = self._sample(observation, info)
             observation, _, terminated, truncated, info = self.env.step(action)
             if terminated or truncated:
                 observation, info = self.env.reset(options=options)
         return observation, info
+
+    def _sample(self, observation: Any, info: dict) -> Any:
+        """Draw a random action that the mask, if any, allows."""
+        masked = spaces.mask_sizes(self.observation_space, self.action_space)
+        mask = (observation if masked else info).get(spaces.ACTION_MASK)
+        if mask is None:
+            return self.action_space.sample()
+        return spaces.sample_allowed(self.action_space, mask, self._random)
 
 
 class FrameDelta(gymnasium.ObservationWrapper):

@@ -26,6 +26,48 @@ def test_random_start_does_not_return_final_observations():
         wrappers.RandomStart(mocks.MockEnvironment(), 0)
 
 
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize(
+    "action_space",
+    [spaces.Discrete(4, start=2), spaces.MultiDiscrete([2, 3], start=[1, 0])],
+    ids=str,
+)
+def test_random_start_obeys_masks(action_space, observed):
+    random = np.random.default_rng(0)
+    chosen = []
+
+    class Masked(gymnasium.Env):
+        observation_space = spaces.Box(0, 1, (1,))
+
+        def __init__(self):
+            self.action_space = action_space
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), self._info()
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            hash(action if action_space.shape == () else tuple(action))
+            chosen.append((self.mask, action - action_space.start))
+            return np.zeros(1, np.float32), 0.0, False, False, self._info()
+
+        def _info(self):
+            if action_space.shape:
+                self.mask = tuple(np.eye(n)[random.integers(n)] for n in (2, 3))
+            else:
+                self.mask = np.eye(4)[random.integers(4)]
+            return {"action_mask": self.mask}
+
+    env = wrappers.ActionMask(Masked()) if observed else Masked()
+    wrappers.RandomStart(env, 100).reset(seed=1)
+    assert len(chosen) > 10
+    for mask, action in chosen:
+        if action_space.shape:
+            assert all(part[x] for part, x in zip(mask, action, strict=True))
+        else:
+            assert mask[action]
+
+
 def test_frame_delta():
     env = wrappers.FrameDelta(mocks.MockEnvironment(durations=[5]))
     for episode in (0, 1):
