@@ -225,7 +225,6 @@ def _(algorithm: off_policy.OffPolicy, fragments, mask) -> None:
     }
     items = tf.nest.map_structure(lambda x: tf.boolean_mask(x, mask), items)
     items["action"] = algorithm.memory_action(items["action"])
-    algorithm.extra.assign_add(1)
     algorithm.train_on(items)
 
 
@@ -237,8 +236,7 @@ def _(algorithm: off_policy.OffPolicy) -> None:
             f"the memory holds {size} transitions, an update needs {needed}; observe "
             "more first."
         )
-    algorithm.extra.assign_add(1)
-    algorithm.train()
+    algorithm.train_times(tf.constant(1))
 
 
 @imitation.register

@@ -445,6 +445,32 @@ def test_acts_the_same_after_loading(cartpole, tmp_path):
     )
 
 
+@pytest.mark.parametrize("kind", ["dqn", "td3"])
+def test_weights_of_others_bring_no_updates_and_take_none(kind):
+    spaces_ = (
+        gs.Box(-1, 1, (2,)),
+        gs.Box(-1, 1, (1,)) if kind == "td3" else gs.Discrete(2),
+    )
+    config = {"type": kind, "capacity": 100, "start_size": 20, "batch_size": 8}
+    config |= {"replay_ratio": 0.5, "jit": False, "network": [8]}
+    ours, theirs = (agent_.Agent.create(config, *spaces_) for _ in range(2))
+
+    def run(agent, steps):
+        before = int(agent.algorithm.updates)
+        for _ in range(steps):
+            agent.act(np.ones(2, np.float32))
+            agent.observe(1.0, False)
+        return int(agent.algorithm.updates) - before
+
+    start = ours.get_weights()
+    run(theirs, 300)
+    ours.set_weights(theirs.get_weights())
+    assert run(ours, 15) == 0  # Not enough in its own memory.
+    assert run(ours, 105) == 50
+    ours.set_weights(start)  # An earlier state of training.
+    assert run(ours, 20) == 10
+
+
 def test_weights_move_between_agents(cartpole):
     env = gymnasium.make("CartPole-v1")
     config = {"type": "dqn", "jit": False, "network": {"layers": [8]}}

@@ -155,8 +155,10 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         self.generator = tf.random.Generator.from_seed(seed, alg="philox")
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._counted = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self.extra = tf.Variable(0, dtype=tf.int64, trainable=False)  # Beyond ratio.
+        # `steps` and `updates` may come from another agent, but not what is due.
+        self._seen, self._counted, self._made = (
+            tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(3)
+        )
         specs = spaces.spec(observation_space)
         self.observations = preprocessing.Observations(
             specs, config.normalize_observations
@@ -293,7 +295,8 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 
     def count(self, steps: tf.Tensor, size: tf.Tensor, capacity: int) -> None:
         """Count new steps, int64, once `size` of `capacity` transitions are enough."""
-        full = self.steps >= capacity  # Ends of episodes take entries, too.
+        self._seen.assign_add(steps)
+        full = self._seen >= capacity  # Ends of episodes take entries, too.
         begun = (self._counted > 0) | full
         ready = (size >= self.start_size) | (begun & (size > 0))
         self._counted.assign_add(tf.where(ready, steps, 0))
@@ -305,7 +308,13 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         """Return the number of updates due for the steps counted so far."""
         ratio = tf.constant(self.config.replay_ratio, tf.float64)
         wanted = tf.floor(tf.cast(self._counted, tf.float64) * ratio + 1e-6)
-        return tf.cast(wanted, tf.int64) + self.extra - self.updates
+        return tf.cast(wanted, tf.int64) - self._made
+
+    def take_due(self) -> tf.Tensor:
+        """Return the number of updates due, int64, and count them as made."""
+        due = self.due()
+        self._made.assign_add(due)
+        return due
 
     def acting(self) -> list[tf.Variable]:
         """Return statistics and counters; subclasses add their networks."""
@@ -320,13 +329,18 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
             "generator": self.generator,
             "steps": self.steps,
             "updates": self.updates,
+            "seen": self._seen,
             "counted": self._counted,
-            "extra": self.extra,
+            "made": self._made,
         }
 
     def train(self) -> None:
         """Run all updates that are due."""
-        count = tf.cast(self.due(), tf.int32)
+        self.train_times(self.take_due())
+
+    def train_times(self, count: tf.Tensor) -> None:
+        """Run this number of updates, due or not."""
+        count = tf.cast(count, tf.int32)
         self._schedule()
         self.report(self._run_updates(count), tf.cast(count, tf.float32))
 

@@ -1,5 +1,6 @@
 """Environments in TensorFlow, in one program with the algorithm."""
 
+import numbers
 import traceback
 from typing import Any
 
@@ -141,7 +142,11 @@ class Compiled(steps.Continued, tf.Module):
 
 def check(env: functional_env.FunctionalEnv) -> None:
     """Raise FunctionError unless the functions of an environment can be compiled."""
-    name, size = type(env).__name__, 3
+    name, size, limit = type(env).__name__, 3, env.max_length
+    if not isinstance(limit, numbers.Integral) or limit < 1:
+        raise FunctionError(
+            f"{name}.max_length must be a positive integer, got {limit!r}."
+        )
     before = dict(vars(env))
     action_spec = spaces.spec(env.action_space)
 

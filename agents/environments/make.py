@@ -1,7 +1,9 @@
 """Environments by name: constructors, batches and descriptions."""
 
+import contextlib
 import dataclasses
 import logging
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -138,7 +140,10 @@ def describe(environment: config.Environment) -> Description:
     what = f"Cannot construct environment {environment.id!r}"
     with errors.framed(what, singles.ConstructorError):
         try:
-            with limits.interrupted(None if waits else environment.start_timeout):
+            with (
+                contextlib.chdir(os.getcwd()),  # Constructors may leave it.
+                limits.interrupted(None if waits else environment.start_timeout),
+            ):
                 env, limit = _one(environment, backend)
                 found = env.observation_space, env.action_space
                 for space in found:

@@ -1,5 +1,7 @@
 """Environments in the process of the caller, one after another."""
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -23,8 +25,9 @@ class Serial(batch_env.BatchEnv):
     def __init__(self, constructors: Sequence[Callable[[], Any]], first_row: int = 0):
         envs = []
         try:
-            for constructor in constructors:
-                envs.append(constructor())
+            with contextlib.chdir(os.getcwd()):  # Constructors may leave it.
+                for constructor in constructors:
+                    envs.append(constructor())
         except (Exception, SystemExit) as error:
             limits.close([env.close for env in envs])
             if isinstance(error, errors.Mistake):

@@ -124,7 +124,7 @@ def _labels(configs: Sequence[dict]) -> list[str]:
 def _value(value: Any) -> str:
     """Return a value of a config as a short text."""
     if isinstance(value, dict) and {"from", "to"} <= value.keys():
-        return f"{value['from']:g} to {value['to']:g}"
+        return f"{_value(value['from'])} to {_value(value['to'])}"
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 

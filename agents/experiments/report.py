@@ -431,5 +431,6 @@ def _links(paths: Iterable[pathlib.Path], outdir: pathlib.Path) -> str:
 def _link(path: pathlib.Path, outdir: pathlib.Path, text: str) -> str:
     """Return a link that works as long as page and run stay where they are."""
     target = os.path.relpath(os.path.realpath(path), os.path.realpath(outdir))
-    address = pages.escape(urllib.parse.quote(target))
-    return f'<a href="{address}">{pages.escape(text)}</a>'
+    address = pages.escape(urllib.parse.quote(os.fsencode(target)))
+    readable = os.fsencode(text).decode(errors="replace")  # As names may not be.
+    return f'<a href="{address}">{pages.escape(readable)}</a>'

@@ -322,6 +322,9 @@ def _reason(error: Exception) -> str:
     """Return the line of an error without TensorFlow's additions."""
     text = str(error)
     if found := re.search(r"Detected unsupported operations .*?: (\w+)", text):
-        return f"XLA cannot compile the operation {found[1]}; set algorithm.jit=false."
+        return (
+            f"XLA cannot compile the operation {found[1]}; use others in functional "
+            "environments, and set algorithm.jit=false for the rest."
+        )
     line = text.partition("\n\t [[")[0].strip().split("\n")[-1]
     return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)

@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +34,10 @@ PAGE = 4096
 
 BEST = "best"
 """Name that stands for the checkpoint with the best score."""
+
+
+NAME = r"step-\d{12,}"
+"""Pattern of the names of checkpoints; see `name_of`."""
 
 
 class CheckpointError(errors.Mistake):
@@ -179,16 +185,23 @@ class Checkpoints:
 
     def _paths(self) -> dict[str, pathlib.Path]:
         """Map names to complete checkpoints, including those about to be replaced."""
-        replaced = self.directory.glob(".replaced-step-*")
+        replaced = self._entries(".replaced-")
         paths = {path.name.removeprefix(".replaced-"): path for path in replaced}
-        return paths | {path.name: path for path in self.directory.glob("step-*")}
+        return paths | {path.name: path for path in self._entries("")}
+
+    def _entries(self, prefix: str) -> list[pathlib.Path]:
+        """List what has this prefix and the name of a checkpoint, but no other files."""
+        found = self.directory.glob(f"{prefix}step-*")
+        pattern = re.escape(prefix) + NAME
+        return [path for path in found if re.fullmatch(pattern, path.name)]
 
     def _sweep(self) -> None:
         """Delete hidden leftovers, so that no checkpoint is ever half deleted."""
         complete = self._paths().values()
-        for path in self.directory.glob(".*-step-*"):
-            if path not in complete:
-                shutil.rmtree(path)
+        for prefix in (".writing-", ".replaced-", ".deleting-"):
+            for path in self._entries(prefix):
+                if path not in complete:
+                    shutil.rmtree(path)
 
 
 def name_of(step: int) -> str:
@@ -348,10 +361,11 @@ def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> di
             raise _misfit(path, f"{key} is {there} there, but {here} here.")
     for file, variables in small.items():
         try:
-            status = tf.train.Checkpoint(**variables).read(str(path / file))
-            status.assert_consumed()
+            with _plain(path) as plain:
+                status = tf.train.Checkpoint(**variables).read(str(plain / file))
+                status.assert_consumed()
         except _UNREADABLE as error:
-            if not _is_whole(path / file):
+            if not _is_whole(path, file):
                 raise _damage(path, f"{file}.*") from error
             reason = str(error).strip().split("\n")[0].partition(". Showing")[0]
             raise _misfit(path, reason) from error
@@ -360,12 +374,25 @@ def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> di
     return state
 
 
-def _is_whole(prefix: pathlib.Path) -> bool:
+@contextlib.contextmanager
+def _plain(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a path to a directory that TensorFlow does not read as a pattern."""
+    if not set(str(path)) & set("[]?*\\"):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        link = pathlib.Path(directory) / "checkpoint"
+        link.symlink_to(path.resolve())
+        yield link
+
+
+def _is_whole(path: pathlib.Path, file: str) -> bool:
     """Return whether the files of a TensorFlow checkpoint are readable."""
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        with _plain(path) as plain:
+            reader = tf.train.load_checkpoint(str(plain / file))
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
     except _UNREADABLE:
         return False
     return True

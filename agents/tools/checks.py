@@ -88,7 +88,7 @@ def common_spaces(found: Sequence[tuple[gymnasium.Space, gymnasium.Space]]) -> t
     """Return the observation and action space that all rows share.
 
     Raises:
-      ValueError: naming the first row that differs, and both spaces.
+      EnvDataError: naming the first row that differs, and both spaces.
     """
     if not found:
         raise ValueError("A batch needs at least one environment.")
@@ -97,7 +97,7 @@ def common_spaces(found: Sequence[tuple[gymnasium.Space, gymnasium.Space]]) -> t
             ("observation", "action"), found[0], other, strict=True
         ):
             if ours != theirs:
-                raise ValueError(
+                raise EnvDataError(
                     f"All environments of a batch need the same {kind} space, but row "
                     f"0 has {ours} and row {row} has {theirs}."
                 )

@@ -41,13 +41,20 @@ def interrupted(seconds: float | None) -> Iterator[None]:
 def close(functions: Sequence[Callable[[], None]], grace: float = processes.GRACE):
     """Call functions that close environments; print their exceptions.
 
-    Each runs in a thread of its own, one after another. If one hangs beyond the grace
-    period, all others are called at once with a new grace period. Threads that still
-    hang are abandoned; they do not outlive the program.
+    In the main thread, they are called one after another, because some resources can
+    only be closed in the thread that opened them. What is left after the grace period,
+    or in another thread, each runs in a thread of its own, at once after another grace
+    period. Threads that still hang are abandoned; they do not outlive the program.
     """
+    left = list(functions)
+    if threading.current_thread() is threading.main_thread():
+        end = time.monotonic() + grace
+        while left and (seconds := end - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError), interrupted(seconds):
+                _print_errors(left.pop(0))
     threads = [
         threading.Thread(target=_print_errors, args=[function], daemon=True)
-        for function in functions
+        for function in left
     ]
     for _ in range(2):
         end = time.monotonic() + grace
@@ -60,5 +67,7 @@ def close(functions: Sequence[Callable[[], None]], grace: float = processes.GRAC
 def _print_errors(function: Callable[[], None]):
     try:
         function()
+    except KeyboardInterrupt:
+        raise
     except BaseException:
         traceback.print_exc()

@@ -17,6 +17,11 @@ RECORD = slice(TERMINATED, LENGTH + 1)
 
 SUMS = slice(SCORE, LENGTH + 1)
 
+ADAPT = (
+    "Adapt the old interface in the function that makes the environment: "
+    "return agents.tools.wrappers.OldGym(env)."
+)
+
 _FLAG_TYPES = bool, np.bool_
 
 
@@ -192,8 +197,7 @@ class ResultWriter:
         except (TypeError, ValueError):
             raise checks.EnvDataError(
                 f"{self._place(row)}: step must return observation, reward, "
-                f"terminated, truncated, info; got {checks.summary(result)}. Adapt "
-                "the old interface by environment.wrappers=[agents.tools.wrappers:OldGym]."
+                f"terminated, truncated, info; got {checks.summary(result)}. {ADAPT}"
             ) from None
         try:
             self._reward[row] = reward
@@ -250,8 +254,7 @@ class ResultWriter:
         if not (isinstance(result, tuple) and len(result) == 2):
             raise checks.EnvDataError(
                 f"{self._place(row)}: reset must return observation, info; got "
-                f"{checks.summary(result)}. Adapt the old interface by "
-                "environment.wrappers=[agents.tools.wrappers:OldGym]."
+                f"{checks.summary(result)}. {ADAPT}"
             )
         observation, info = result
         self._observation(row, observation)

@@ -11,6 +11,7 @@ Gymnasium itself has these wrappers of this toolkit's predecessors:
 - `RangeNormalize`: `RescaleAction`, `RescaleObservation` when bounds are known
 """
 
+import copy
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -37,11 +38,13 @@ class RandomStart(gymnasium.Wrapper):
             raise ValueError(f"Expected positive max_steps, got {max_steps}.")
         self._max_steps = max_steps
         self._random = np.random.default_rng()
+        # Environments may share a space and with it the random numbers.
+        self._actions = copy.deepcopy(env.action_space)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         if seed is not None:
             self._random = np.random.default_rng(seed)
-            self.action_space.seed(seed)
+            self._actions.seed(seed)
         observation, info = self.env.reset(seed=seed, options=options)
         for _ in range(self._random.integers(self._max_steps)):
             action = self._sample(observation, info)
@@ -55,7 +58,7 @@ class RandomStart(gymnasium.Wrapper):
         masked = spaces.mask_sizes(self.observation_space, self.action_space)
         mask = (observation if masked else info).get(spaces.ACTION_MASK)
         if mask is None:
-            return self.action_space.sample()
+            return self._actions.sample()
         return spaces.sample_allowed(self.action_space, mask, self._random)
 
 

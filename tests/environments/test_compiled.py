@@ -185,6 +185,14 @@ class Reading(Counter):
         return state["time"].numpy() > 3
 
 
+class Endless(Counter):
+    max_length = None
+
+
+class Short(Counter):
+    max_length = 0
+
+
 class Misshapen(Counter):
     def observation(self, state):
         return state["time"]
@@ -196,6 +204,8 @@ class Misshapen(Counter):
         (Impure, "Impure changes its attribute 'calls'.*put what changes"),
         (Calling, "Calling calls Python.*PyFunc.*workers"),
         (Keeping, "Keeping uses a variable"),
+        (Endless, "Endless.max_length must be a positive integer, got None"),
+        (Short, "must be a positive integer, got 0"),
         (Reading, "fail when they are traced"),
         (Misshapen, r"Misshapen.observation gives .*\[3\].*expected .*\[3, 2\]"),
     ],

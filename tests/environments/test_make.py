@@ -1,6 +1,8 @@
 """Environments by their descriptions: which backend, what is found, what is refused."""
 
+import contextlib
 import dataclasses
+import os
 import pathlib
 import sys
 import types
@@ -104,6 +106,35 @@ def test_constructors_that_raise_show_their_traceback():
 
     with pytest.raises(singles.ConstructorError, match="raise KeyError"):
         make.describe(Environment(construct, kwargs={"size": 3}))
+
+
+@pytest.mark.parametrize("backend", ["workers", "serial"])
+def test_constructors_leave_the_working_directory(tmp_path, backend):
+    before = os.getcwd()
+
+    def construct():
+        os.chdir(tmp_path)
+        return mocks.MockEnvironment()
+
+    environment = Environment(construct, backend, 2)
+    make.describe(environment)
+    assert os.getcwd() == before
+    with contextlib.closing(make.batch(environment)) as batch:
+        batch.reset()
+        assert os.getcwd() == before
+
+
+@pytest.mark.parametrize("backend", ["workers", "serial"])
+def test_rows_with_other_spaces_fail_in_one_line(backend):
+    sizes = iter(range(2, 9)) if backend == "serial" else None
+
+    def construct():
+        size = next(sizes) if sizes else os.getpid()
+        return mocks.MockEnvironment(observation_shape=(size % 1000 + 2,))
+
+    with pytest.raises(checks.EnvDataError, match=r"row 0 has .* and row 1 has") as e:
+        make.batch(Environment(construct, backend, 2, num_workers=2))
+    assert "\n" not in str(e.value)
 
 
 def test_description_of_environments():

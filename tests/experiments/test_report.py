@@ -2,6 +2,8 @@
 
 import html
 import json
+import os
+import pathlib
 import re
 
 import numpy as np
@@ -252,6 +254,13 @@ def test_nothing_is_loaded_from_elsewhere(tmp_path):
     assert policy.startswith("default-src 'none'")
     assert "connect-src" not in policy
     assert "http" not in policy
+
+
+def test_names_of_files_may_be_no_text(tmp_path):
+    run = make(tmp_path, "1-mine", [1, 2])
+    pathlib.Path(os.fsdecode(os.fsencode(run) + b"/bad\xff.txt")).touch()
+    text = page(tmp_path, run)
+    assert "bad%FF.txt" in text
 
 
 def test_texts_are_no_code(tmp_path):

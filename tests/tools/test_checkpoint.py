@@ -100,6 +100,32 @@ def test_round_trip(tmp_path):
     assert loaded["module"].weights.numpy().tolist() == [7, 7, 7]
 
 
+@pytest.mark.parametrize("name", ["a[1]", "a[1", "a*b?", "a\\b", "ü b", "{c}", "~"])
+def test_directories_have_any_name(tmp_path, name):
+    save(checkpoint.Checkpoints(tmp_path / name), 1, 7)
+    assert load(tmp_path / name) == 7
+    other = {**trackables(), "more": tf.Variable(0)}
+    text = one_line(checkpoint.Checkpoints(tmp_path / name).restore, other)
+    assert "does not fit this config" in text
+
+
+def test_files_of_others_are_neither_read_nor_removed(tmp_path):
+    checkpoints = checkpoint.Checkpoints(tmp_path, keep=1)
+    save(checkpoints, 1, 1)
+    (tmp_path / "step-000000000001.tar.gz").touch()
+    (tmp_path / ".notes-step-000000000001").touch()
+    shutil.copytree(tmp_path / "step-000000000001", tmp_path / "step-1-copy")
+    for step in (2, 3):
+        save(checkpoints, step, step)
+    assert load(tmp_path) == 3
+    assert sorted(x.name for x in tmp_path.iterdir()) == [
+        ".notes-step-000000000001",
+        "step-000000000001.tar.gz",
+        "step-000000000003",
+        "step-1-copy",
+    ]
+
+
 def test_newest_is_that_of_the_largest_step(tmp_path):
     checkpoints = checkpoint.Checkpoints(tmp_path)
     for step in (9, 10, 100_000_000_000, 2):
@@ -445,7 +471,7 @@ def test_only_blocks_that_changed_are_written(tmp_path):
     assert blocks(third) == new
     shutil.rmtree(first)
     shutil.rmtree(third)
-    copy = shutil.copytree(second, tmp_path / "step-9")
+    copy = shutil.copytree(second, tmp_path / "step-000000000009")
     shutil.rmtree(second)
     table.assign(tf.zeros_like(table))
     number.assign(0)

@@ -1,5 +1,6 @@
 """Time limits in the process of the caller."""
 
+import functools
 import signal
 import threading
 import time
@@ -68,7 +69,22 @@ def test_closing_goes_in_turn_and_prints_errors(capsys):
     assert "SystemExit: in close" in capsys.readouterr().err
 
 
-def test_many_that_hang_while_closing_are_left_at_once():
+def test_main_thread_closes_what_it_has_opened():
+    found = []
+    limits.close([lambda: found.append(threading.current_thread())])
+    assert found == [threading.main_thread()]
+
+
+def test_interrupts_end_closing():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        limits.close([interrupt])
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_many_that_hang_while_closing_are_left_at_once(main):
     release, started = threading.Event(), []
 
     def hang():
@@ -76,7 +92,13 @@ def test_many_that_hang_while_closing_are_left_at_once():
         release.wait(100)
 
     start = time.monotonic()
-    limits.close([hang] * 50, grace=0.2)
+    close = functools.partial(limits.close, [hang] * 50, grace=0.2)
+    if main:
+        close()
+    else:
+        thread = threading.Thread(target=close)
+        thread.start()
+        thread.join()
     assert 0.3 < time.monotonic() - start < 5
     assert len(started) == 50
     release.set()

@@ -17,6 +17,29 @@ def test_random_start_is_a_function_of_the_seed():
     assert times == [int(env.reset(seed=seed)[0][0]) % 1000 for seed in range(100)]
 
 
+def test_random_starts_that_share_a_space_do_not_depend_on_each_other():
+    class Sum(gymnasium.Env):
+        observation_space = spaces.Discrete(100_000)
+        action_space = spaces.Discrete(1000)
+
+        def reset(self, *, seed=None, options=None):
+            self.sum = 0
+            return self.sum, {}
+
+        def step(self, action):
+            self.sum += int(action)
+            return self.sum, 0.0, False, False, {}
+
+    def alone(seed):
+        env = wrappers.RandomStart(Sum(), 9)
+        return [env.reset(seed=seed)[0], env.reset()[0]]
+
+    envs = [wrappers.RandomStart(Sum(), 9) for _ in range(2)]
+    first = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
+    second = [env.reset()[0] for env in envs]
+    assert [list(x) for x in zip(first, second, strict=True)] == [alone(0), alone(1)]
+
+
 def test_random_start_does_not_return_final_observations():
     env = wrappers.RandomStart(mocks.MockEnvironment(durations=[2]), 10)
     for seed in range(20):
