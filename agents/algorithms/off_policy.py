@@ -156,7 +156,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
         # `steps` and `updates` may come from another agent, but not what is due.
-        self._seen, self._counted, self._made = (
+        self._passed, self._counted, self._made = (
             tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(3)
         )
         specs = spaces.spec(observation_space)
@@ -295,8 +295,8 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 
     def count(self, steps: tf.Tensor, size: tf.Tensor, capacity: int) -> None:
         """Count new steps, int64, once `size` of `capacity` transitions are enough."""
-        self._seen.assign_add(steps)
-        full = self._seen >= capacity  # Ends of episodes take entries, too.
+        self._passed.assign_add(steps)
+        full = self._passed >= capacity  # Ends of episodes take entries, too.
         begun = (self._counted > 0) | full
         ready = (size >= self.start_size) | (begun & (size > 0))
         self._counted.assign_add(tf.where(ready, steps, 0))
@@ -329,7 +329,7 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
             "generator": self.generator,
             "steps": self.steps,
             "updates": self.updates,
-            "seen": self._seen,
+            "passed": self._passed,
             "counted": self._counted,
             "made": self._made,
         }

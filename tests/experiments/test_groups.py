@@ -16,12 +16,9 @@ def test_config_name():
         assert groups.config_name(pathlib.Path(directory)) == name
 
 
-def test_labels_show_schedules_and_arguments_with_their_names():
-    configs = [
-        {"name": "mine", "kwargs": {"x": x}}
-        for x in ({"from": 1e-3, "to": 0.0}, {"from": "A", "to": "B"})
-    ]
-    assert groups._labels(configs) == ["mine, x 0.001 to 0", "mine, x A to B"]
+def test_values_in_labels():
+    assert groups._value({"type": "linear", "from": 1e-3, "to": 0.0}) == "0.001 to 0"
+    assert groups._value({"from": "A", "to": "B"}) == "A to B"
 
 
 def test_labels_tell_all_curves_apart():
