@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import io
+import numbers
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from ruamel import yaml
 from agents import offline
 from agents.environments import make
 from agents.experiments import config as experiment
-from agents.experiments import named, policy
+from agents.experiments import named, policy, runs
 from agents.tools import (
     actions,
     calls,
@@ -128,14 +129,14 @@ class Agent:
 
         Raises:
           ConfigError: if the config is wrong.
+          AgentError: if a number is not a positive integer.
           Mistake: if the algorithm does not fit these spaces.
         """
         config = _config(config)
-        environment = dataclasses.replace(
-            config.environment,
-            num_agents=num_agents,
-            max_length=max_length or config.environment.max_length,
-        )
+        given = {"num_agents": _size("num_agents", num_agents)}
+        if max_length is not None:
+            given["max_length"] = _size("max_length", max_length)
+        environment = dataclasses.replace(config.environment, **given)
         whole = getattr(config.algorithm, "whole_episodes", False)
         if whole and environment.max_length is None:
             raise AgentError(
@@ -303,6 +304,19 @@ class Agent:
             self.algorithm.metrics.add(before)
         return metrics
 
+    def require_allowed(self, steps: dict[str, Any]) -> None:
+        """Raise AgentError if the mask of a step of a batch forbids its action."""
+        if not self._masks.needed:
+            return
+        leaves = spaces.flatten(steps["observation"])
+        lowest, _ = spaces.integer_range(self.action_space)
+        wrong = self._masks.forbidden(leaves, steps["action"] - lowest)
+        if wrong.any():
+            raise AgentError(
+                f"action {steps['action'][wrong][0]} of step {np.argmax(wrong)} is not "
+                f"allowed by observation {spaces.ACTION_MASK}."
+            )
+
     # Weights and files.
 
     def get_weights(self) -> list[np.ndarray]:
@@ -338,6 +352,7 @@ class Agent:
         Raises:
           AgentError: if the config holds Python objects, or the directory has
             checkpoints of another kind.
+          RunError: if the directory is a file, or nothing can be written there.
           SpaceCodecError: if a space of a custom class cannot be pickled.
           WriteError: if there is no room; the earlier save remains.
         """
@@ -345,7 +360,7 @@ class Agent:
         both = self.observation_space, self.action_space
         encoded = [*map(space_codec.encode, both)]
         state = {"config": _yaml(sections.to_dict(self.config)), "spaces": encoded}
-        directory.mkdir(parents=True, exist_ok=True)
+        runs.make_writable(directory)
         checkpoints = checkpoint.Checkpoints(directory / "checkpoints", keep=1)
         if checkpoints.names():
             _saved(checkpoints)
@@ -432,8 +447,7 @@ class Agent:
             steps[name] = leaves_.column(batch[name], name, rows, dtype, AgentError)
         indices = batch.get(optional, 0)
         indices = leaves_.column(indices, optional, rows, np.int64, AgentError)
-        if self._masks.needed:
-            self._require_allowed(steps)
+        self.require_allowed(steps)
         return recordings.fragments(steps, indices)
 
     def _require_choice(
@@ -443,17 +457,6 @@ class Agent:
         found = self._masks.forbidding(leaves) if self._masks.needed else None
         if found is not None:
             raise AgentError(f"{_name(rows[[found[0]]])}: {name} {found[1]}")
-
-    def _require_allowed(self, steps: dict[str, Any]) -> None:
-        """Raise AgentError if the mask of a step of a batch forbids its action."""
-        leaves = spaces.flatten(steps["observation"])
-        lowest, _ = spaces.integer_range(self.action_space)
-        wrong = self._masks.forbidden(leaves, steps["action"] - lowest)
-        if wrong.any():
-            raise AgentError(
-                f"action {steps['action'][wrong][0]} of step {np.argmax(wrong)} is not "
-                f"allowed by observation {spaces.ACTION_MASK}."
-            )
 
     def _is_next(self, rows: np.ndarray, leaves: list[np.ndarray]) -> bool:
         """Return whether the observed steps of rows led to these observations."""
@@ -562,7 +565,6 @@ class Agent:
     def _look_at(self, rows, new, *leaves) -> list[tf.Tensor]:
         """Choose the best actions without changing any state."""
         running = self.algorithm.running_state(rows)
-
         initial = self.algorithm.initial_state(tf.size(rows))
         state = rows_.choose(new, initial, running)
         observation = self._observation.unflatten(list(leaves))
@@ -588,7 +590,9 @@ def _config(source: Any) -> experiment.Config:
     if "algorithm" not in source:
         source = {"algorithm": source}
     source = {"name": "agent", "train": {}, **source}
-    source["environment"] = {"id": "none", **(source.get("environment") or {})}
+    environment = source.get("environment") or {}
+    if isinstance(environment, dict):  # Else `complete` says what is wrong.
+        source["environment"] = {"id": "none", **environment}
     config = experiment.resolve(experiment.complete(source))
     asks = config.hindsight.share and not config.hindsight.outcome
     if asks and config.environment.id == "none":
@@ -620,6 +624,13 @@ def _saved(checkpoints: checkpoint.Checkpoints) -> dict[str, Any]:
     if state.keys() != {"config", "spaces"}:
         raise AgentError(f"{checkpoints.directory} is not that of an agent.")
     return state
+
+
+def _size(name: str, value: Any) -> int:
+    """Return a positive integer of any type as a Python integer."""
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise AgentError(f"{name} must be a positive integer, got {value!r}.")
+    return int(value)
 
 
 def _name(rows: np.ndarray) -> str:

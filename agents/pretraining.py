@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents import offline
-from agents.tools import recordings
+from agents.tools import errors, recordings
 
 
 def imitate(
@@ -48,8 +48,13 @@ def imitate(
 
     Raises:
       RecordingError: if it does not fit, or is too short.
+      ValueError: if `updates` or `batch_size` is not positive.
       NotImplementedError: for algorithms without a policy; use `fill`.
     """
+    if min(updates, batch_size) < 1:
+        raise ValueError(
+            f"updates and batch_size must be positive, got {updates} and {batch_size}."
+        )
     algorithm = agent.algorithm
     data = _read(agent, recording)
     steps = data["reward"].shape[1]
@@ -154,6 +159,10 @@ def _read(agent: Any, recording: str | pathlib.Path) -> dict[str, Any]:
     steps = len(data["reward"])
     if not steps:
         raise recordings.RecordingError(f"recording {recording} has no steps.")
+    try:
+        agent.require_allowed(data)
+    except errors.Mistake as error:
+        raise recordings.RecordingError(f"recording {recording}: {error}") from None
     data, _ = recordings.fragments(data, np.zeros(steps, int))
     first = np.ones_like(data["truncated"])
     first[:, 1:] = (data["terminated"] | data["truncated"])[:, :-1]

@@ -83,8 +83,9 @@ class Runner:
           seed: Seed of the first episodes; none for random ones.
 
         Raises:
-          AgentError: for other types, or a wrong number of environments.
-          ValueError: if the spaces of the environments differ.
+          AgentError: for other types, a wrong number of environments, one environment
+            in several places, or other spaces than those of the agent.
+          EnvDataError: if the spaces of the environments differ.
         """
         self.agent = agent
         self.episode_returns: list[float] = []
@@ -92,7 +93,12 @@ class Runner:
         self.evaluation_returns: list[float] = []
         self.evaluation_steps: list[int] = []
         self.steps = 0
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise agent_.AgentError(
+                f"max_episode_steps must be positive, got {max_episode_steps}."
+            )
         self._limit = max_episode_steps
+        self._bodies: list[Any] = []  # Environments without their wrappers.
         if evaluation_environment is None and _makes(environment):
             evaluation_environment = environment
         self._evaluation_environment, self._evaluation = evaluation_environment, None
@@ -164,7 +170,10 @@ class Runner:
         Raises:
           AgentError: without a limit, or for impossible arguments.
         """
-        self._require(num_episodes, num_steps, evaluate_every, save_best)
+        counts = {"num_episodes": num_episodes, "num_steps": num_steps}
+        counts |= {"evaluate_every": evaluate_every}
+        counts |= {"evaluation_episodes": evaluation_episodes}
+        self._require(counts, save_best)
         before = self.episodes, len(self.evaluation_returns), self.steps
         start, self._stopping = time.perf_counter(), False
         last_episode = np.inf if num_episodes is None else self.episodes + num_episodes
@@ -269,27 +278,27 @@ class Runner:
             self._best = score
             self.agent.save(directory)
 
-    def _require(self, num_episodes, num_steps, evaluate_every, save_best) -> None:
+    def _require(self, counts: dict[str, int | None], save_best: Any) -> None:
         """Raise AgentError for impossible arguments of a run."""
-        if num_episodes is None and num_steps is None:
+        num_episodes, every = counts["num_episodes"], counts["evaluate_every"]
+        if num_episodes is None and counts["num_steps"] is None:
             raise agent_.AgentError("a run needs an end: num_episodes or num_steps.")
-        counts = {"num_episodes": num_episodes, "num_steps": num_steps}
-        for name, value in {**counts, "evaluate_every": evaluate_every}.items():
+        for name, value in counts.items():
             if value is not None and value < 1:
                 raise agent_.AgentError(f"{name} must be positive, got {value}.")
-        if evaluate_every:
+        if every:
             self._evaluation_batch()
         if save_best is None:
             return
         few = num_episodes is not None and self.episodes + num_episodes < WINDOW
-        if few and not evaluate_every:
+        if few and not every:
             raise agent_.AgentError(
                 f"save_best needs evaluate_every, or at least {WINDOW} episodes."
             )
         path = pathlib.Path(save_best).absolute()
         if path == self._saved:
             return
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise agent_.AgentError(
                 f"save_best needs a directory that is new or empty, {save_best} is not."
             )
@@ -297,14 +306,22 @@ class Runner:
 
     def _open(self, environment: Any, rows: int) -> batch_env.Backend:
         """Create or take a batch of environments; `close` closes created ones."""
-        if _makes(environment):
-            batch = make.batch(
-                environments.Environment(
-                    environment, "serial", rows, max_length=self._limit
+        with contextlib.ExitStack() as stack:
+            if _makes(environment):
+                batch = make.batch(
+                    environments.Environment(
+                        environment, "serial", rows, max_length=self._limit
+                    )
                 )
-            )
-            self._close.callback(batch.close)
-            return batch
+                stack.callback(batch.close)
+            else:
+                batch = self._take(environment, rows)
+            self._require_fit(batch)
+            self._close.push(stack.pop_all())
+        return batch
+
+    def _take(self, environment: Any, rows: int) -> batch_env.Backend:
+        """Make a batch of given environments."""
         single = isinstance(environment, gymnasium.Env)
         envs = [environment] if single else environment
         if not isinstance(envs, list | tuple):
@@ -320,6 +337,30 @@ class Runner:
         if self._limit is not None:
             envs = [gymnasium.wrappers.TimeLimit(env, self._limit) for env in envs]
         return batch_env.BatchEnv(envs, blocking=True)
+
+    def _require_fit(self, batch: batch_env.Backend) -> None:
+        """Raise AgentError unless environments are new and have the agent's spaces."""
+        self._bodies += [batch[row].unwrapped for row in range(len(batch))]
+        if len({id(x) for x in self._bodies}) < len(self._bodies):
+            raise agent_.AgentError(
+                "every row, and the evaluation, needs an environment of its own, but one "
+                f"is in several places: {self._bodies[-1]!r}."
+            )
+        action = self.agent.action_space, batch.action_space
+        observation = self.agent.observation_space, batch.observation_space
+        for kind, (ours, theirs), fits in (
+            ("action", action, action[0] == action[1]),
+            (
+                "observation",
+                observation,
+                _shapes(observation[0]) == _shapes(observation[1]),
+            ),
+        ):
+            if not fits:
+                raise agent_.AgentError(
+                    f"the agent has the {kind} space {ours}, but the environment has "
+                    f"{theirs}."
+                )
 
     def _evaluation_batch(self) -> batch_env.Backend:
         """Return the batch with the one environment of evaluations."""
@@ -351,6 +392,11 @@ class Runner:
             yield
         finally:
             signal.signal(signal.SIGINT, previous)
+
+
+def _shapes(space: gymnasium.Space) -> dict[tuple, tuple]:
+    """Return the shapes of all parts of a space."""
+    return {key: x.shape for key, x in spaces.by_keys(spaces.spec(space)).items()}
 
 
 def _makes(environment: Any) -> bool:

@@ -20,7 +20,7 @@ from agents import optimizers, tools
 from agents.environments import make
 from agents.experiments import named, runs
 from agents.testing import algorithms
-from agents.tools import checkpoint, files, spaces
+from agents.tools import checkpoint, errors, files, spaces
 from agents.tools import config as config_
 
 QUICK = ("algorithm.jit=false", "algorithm.network={layers: [16]}")
@@ -445,6 +445,21 @@ def test_acts_the_same_after_loading(cartpole, tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["num_agents", "max_length"])
+def test_sizes_are_positive_integers_of_any_type(name, tmp_path):
+    config = {"type": "a2c", "jit": False, "network": [8]}
+    found = gs.Box(-1, 1, (2,)), gs.Discrete(2)
+    for wrong in (0, -1, 2.5, "2"):
+        with pytest.raises(agent_.AgentError, match=f"{name} must be a positive"):
+            agent_.Agent.create(config, *found, **{name: wrong})
+    agent = agent_.Agent.create(config, *found, **{name: np.int64(2)})
+    (tmp_path / "file").touch()
+    agent.save(tmp_path / "agent")
+    assert agent_.Agent.load(tmp_path / "agent").num_agents == agent.num_agents
+    with pytest.raises(errors.Mistake, match="cannot write to"):
+        agent.save(tmp_path / "file" / "agent")
+
+
 @pytest.mark.parametrize("kind", ["dqn", "td3"])
 def test_weights_of_others_bring_no_updates_and_take_none(kind):
     spaces_ = (
@@ -491,6 +506,10 @@ def test_weights_move_between_agents(cartpole):
         ({"type": "dqm"}, config_.ConfigError, "dqn"),
         ({"type": "ppo"}, agent_.AgentError, "whole episodes.*give max_length"),
         (5, config_.ConfigError, "a config is the name"),
+        (
+            {"algorithm": {"type": "dqn"}, "environment": "CartPole-v1"},
+            *(config_.ConfigError, "'environment'"),
+        ),
         (
             {"algorithm": {"type": "dqn"}, "hindsight": {"share": 0.8}},
             *(config_.ConfigError, "declare hindsight.outcome or environment.id"),

@@ -300,3 +300,25 @@ def test_memory_of_many_rows_is_filled(tmp_path):
     assert memory.size.numpy() == 200
     items = memory.sample(4_000, tf.constant([1, 2]), 0.4)
     assert set(items["reward"].numpy()) == set(range(200))
+
+
+def test_forbidden_actions_are_refused(tmp_path):
+    observations = gs.Dict(x=gs.Box(-1, 1, (2,)), action_mask=gs.MultiBinary(2))
+    path, actions = tmp_path / "masked.npz", gs.Discrete(2)
+    recorder = recordings.Recorder(observations, actions)
+    seen = {"x": np.zeros(2, np.float32), "action_mask": np.int8([1, 0])}
+    for action in (0, 0, 1):
+        recorder.record(seen, action, 1.0, False, False, seen)
+    recorder.save(path)
+    config = {"type": "a2c", "jit": False, "network": [8]}
+    with pytest.raises(recordings.RecordingError, match="action 1 of step 2 is not"):
+        pretraining.imitate(agent_.Agent.create(config, observations, actions), path)
+    config = {"type": "dqn", "capacity": 50, "jit": False, "network": [8]}
+    with pytest.raises(recordings.RecordingError, match="masked.npz: action 1 of step"):
+        pretraining.fill(agent_.Agent.create(config, observations, actions), path)
+
+
+@pytest.mark.parametrize("wrong", [{"updates": 0}, {"batch_size": -1}])
+def test_sizes_of_imitation_are_positive(wrong):
+    with pytest.raises(ValueError, match="must be positive, got"):
+        pretraining.imitate(None, "nothing.npz", **wrong)

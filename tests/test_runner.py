@@ -23,8 +23,11 @@ class Recorder:
 
     def __init__(self, num_agents=1):
         self.num_agents, self.calls, self.kept = num_agents, [], []
-        space = gymnasium.spaces.Box(-1, 1, (1,))
-        self.algorithm = mock_algorithm.MockAlgorithm(space, np.float32([0.5]))
+        self.observation_space = mock(1).observation_space
+        self.action_space = mock(1).action_space
+        self.algorithm = mock_algorithm.MockAlgorithm(
+            self.action_space, np.float32([0.5])
+        )
 
     def act(self, observation, agent_indices):
         self.calls.append(("act", np.array(observation)[:, 0].tolist()))
@@ -249,9 +252,15 @@ def test_failures_abandon_the_episode(monkeypatch):
         (mock, {}, "needs an end: num_episodes or num_steps"),
         (mock, {"num_steps": 0}, "num_steps must be positive, got 0"),
         (
-            [mock(1)] * 2,
+            [mock(1), mock(1)],
             {"num_steps": 9, "evaluate_every": 3},
             "needs an environment of",
+        ),
+        ([mock(1)] * 2, {}, "needs an environment of its own, but one is in several"),
+        (
+            mock,
+            {"num_steps": 9, "evaluate_every": 3, "evaluation_episodes": 0},
+            "evaluation_episodes must be positive, got 0",
         ),
         (mock, {"num_episodes": 9, "save_best": "x"}, "or at least 100 episodes"),
     ],
@@ -451,13 +460,39 @@ def test_spaces_of_several_parts(num_agents):
 
 
 def test_wrong_spaces():
-    with pytest.raises(ValueError, match=r"observation must have the shape \(1, 4\)"):
-        agents.Runner(cartpole(DQN), "Acrobot-v1").run(num_steps=1)
+    with pytest.raises(agent_.AgentError, match="has the action space Discrete.2.*3"):
+        agents.Runner(cartpole(DQN), "Acrobot-v1")
+    box = gymnasium.spaces.Box(-1, 1, (1,))
+    for space, message in (
+        (box, r"has the observation space Box\(-1.0, 1.0, \(1,\), float32\), but"),
+        (gymnasium.spaces.Dict(x=box), "has the observation space Dict"),
+    ):
+        other = agents.Agent.create(DQN, space, gymnasium.spaces.Discrete(2))
+        with pytest.raises(agent_.AgentError, match=message):
+            agents.Runner(other, "CartPole-v1")
     env = gymnasium.make("CartPole-v1")
     actions = gymnasium.spaces.Box(-1, 1, (2,))
     agent = agents.Agent.create({"type": "a2c"}, env.observation_space, actions)
-    with pytest.raises(ValueError, match="Expected action to be int64"):
-        agents.Runner(agent, env).run(num_steps=1)
+    with pytest.raises(agent_.AgentError, match="has the action space Box"):
+        agents.Runner(agent, env)
+
+
+def test_environments_are_in_one_place():
+    env = mock(7)
+    runner = agents.Runner(Recorder(), env, evaluation_environment=env)
+    with pytest.raises(agent_.AgentError, match="is in several places"):
+        runner.run(num_steps=9, evaluate_every=3)
+    with pytest.raises(agent_.AgentError, match="is in several places"):
+        agents.Runner(Recorder(2), [env, gymnasium.wrappers.TimeLimit(env, 3)])
+    with pytest.raises(agent_.AgentError, match="max_episode_steps must be positive"):
+        agents.Runner(Recorder(), env, max_episode_steps=0)
+
+
+def test_best_agent_is_not_saved_to_a_file(tmp_path):
+    (tmp_path / "best").touch()
+    runner = agents.Runner(Recorder(), lambda: mock(3))
+    with pytest.raises(agent_.AgentError, match="new or empty"):
+        runner.run(num_steps=9, evaluate_every=3, save_best=tmp_path / "best")
 
 
 def test_saved_agent_is_the_best(tmp_path):

@@ -7,8 +7,8 @@ import gymnasium
 import numpy as np
 
 from agents import environments
-from agents.environments import make
-from agents.tools import bounds, spaces
+from agents.environments import curriculum, make
+from agents.tools import bounds, errors, spaces
 from agents.tools import config as config_
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
@@ -139,16 +139,52 @@ class _Outcome:
 
     def _functions(self) -> tuple[Any, Any]:
         """Functions of goals `[B, ...]` for rewards and terminations `[B]`."""
-        env = self._make().unwrapped
-        if not hasattr(env, "compute_reward"):
+        what = f"environment {self._environment.id!r}"
+        if changing := list(curriculum.schedules_of(dict(self._environment.kwargs))):
             raise config_.ConfigError(
-                f"environment {self._environment.id!r} has no compute_reward, which "
-                "hindsight needs; declare hindsight.outcome."
+                f"environment.kwargs.{changing[0]} changes in training, but hindsight "
+                "asks an environment that stays as it is; declare hindsight.outcome."
             )
-        terminated = getattr(env, "compute_terminated", lambda *_: False)
+        env = self._make()
+        reward = _attribute(env, "compute_reward")
+        if reward is None:
+            raise config_.ConfigError(
+                f"{what} has no compute_reward, which hindsight needs; declare "
+                "hindsight.outcome."
+            )
+        terminated = _attribute(env, "compute_terminated") or (lambda *_: False)
         self._goal.seed(0)
         examples = [np.stack([self._goal.sample() for _ in range(4)]) for _ in "ad"]
-        return _batched(env.compute_reward, examples), _rowwise(terminated)
+        functions = _batched(reward, examples), _rowwise(terminated)
+        try:
+            for function in functions:
+                function(*examples)
+        except Exception as error:
+            raise config_.ConfigError(
+                f"{what} cannot compute outcomes of sampled goals without an info: "
+                f"{errors.reason(error)}; declare hindsight.outcome."
+            ) from error
+        return functions
+
+
+def _attribute(env: gymnasium.Env, name: str) -> Any:
+    """Return the outermost attribute of this name, or None.
+
+    Raises:
+      ConfigError: if a wrapper outside of it changes rewards.
+    """
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper) and not hasattr(layer, name):
+        if isinstance(layer, _REWARD_WRAPPERS):
+            raise config_.ConfigError(
+                f"the wrapper {type(layer).__name__} changes rewards, but not those that "
+                f"{name} computes for hindsight; declare hindsight.outcome."
+            )
+        layer = layer.env
+    return getattr(layer, name, getattr(layer.unwrapped, name, None))
+
+
+_REWARD_WRAPPERS = gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward
 
 
 def _rowwise(function: Any) -> Any:

@@ -33,6 +33,7 @@ class Preprocessing(tf.Module):
         paths, leaves = spaces.paths(spaces.spec(space)), spaces.flatten(space)
         if not isinstance(declared, dict):
             declared = {"": declared}
+        declared = {str(path): value for path, value in declared.items()}
         for path in declared:
             if path not in paths:
                 what = repr(path) if path else "a list"

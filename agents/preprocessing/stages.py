@@ -159,7 +159,10 @@ class Sequence(Stage):
         frames, known = state
         value = tf.reshape(value, [-1, 1, *self._shape])
         known = tf.reshape(known, [-1, *[1] * (value.shape.rank - 1)])
-        frames = tf.concat([tf.where(known, frames, value), value], 1)
+        # LiteRT cannot choose between unsigned integers.
+        kind = tf.int32 if value.dtype in (tf.uint8, tf.uint16) else value.dtype
+        first = tf.where(known, tf.cast(frames, kind), tf.cast(value, kind))
+        frames = tf.concat([tf.cast(first, value.dtype), value], 1)
         rank = frames.shape.rank
         order = [0, *range(2, rank - 1), 1, rank - 1]
         stacked = tf.transpose(frames, order)

@@ -145,6 +145,63 @@ def test_environments_without_rewards_of_goals_are_named():
         goals._Outcome(environment(Rewardless), SPACE)
 
 
+class Tenfold(gymnasium.Wrapper):
+    """Wrapper that says what its rewards are."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return 10.0 * self.env.compute_reward(achieved_goal, desired_goal, info)
+
+
+class Informed(goal_environments.BitFlipping):
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return info["reward"]
+
+
+def test_wrappers_may_compute_rewards():
+    wrapped = [f"{__name__}:Tenfold"]
+    outcome = goals._Outcome(
+        dataclasses.replace(environment(BITS), wrappers=wrapped), SPACE
+    )
+    plain = goals._Outcome(environment(BITS), SPACE)
+    np.testing.assert_array_equal(
+        outcome.compute(*pairs())[0], 10.0 * plain.compute(*pairs())[0]
+    )
+    np.testing.assert_array_equal(
+        outcome.compute(*pairs())[1], plain.compute(*pairs())[1]
+    )
+
+
+CLIPS = {"type": "gymnasium.wrappers:ClipReward", "min_reward": -0.5}
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (
+            dataclasses.replace(environment(BITS), wrappers=[CLIPS]),
+            "ClipReward changes rewards, but not those that compute_reward",
+        ),
+        (
+            dataclasses.replace(
+                environment(BITS), wrappers=["gymnasium.wrappers:NormalizeReward"]
+            ),
+            "NormalizeReward changes rewards",
+        ),
+        (
+            environment(
+                BITS, bits={"type": "linear", "from": 6.0, "to": 8.0, "over": 100}
+            ),
+            "kwargs.bits changes in training.*declare hindsight.outcome",
+        ),
+        (environment(Informed), "without an info: KeyError: 'reward'; declare"),
+    ],
+    ids=["clipped", "normalized", "scheduled", "informed"],
+)
+def test_rewards_that_would_differ_are_refused(made, text):
+    with pytest.raises(config_.ConfigError, match=text):
+        goals._Outcome(made, SPACE)
+
+
 def test_functions_of_users_replace_the_environment(tmp_path, monkeypatch):
     (tmp_path / "outcomes.py").write_text(
         "import tensorflow as tf\n"

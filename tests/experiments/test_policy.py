@@ -189,6 +189,14 @@ def test_litert(agent, tmp_path):
     compare(agent, litert(agent, tmp_path / "policy"))
 
 
+def test_sequences_of_images(tmp_path):
+    config = {"algorithm": {"type": "a2c", **UNROLLS}}
+    config["preprocessing"] = [{"type": "sequence", "length": 2}]
+    image = gs.Box(0, 255, (6, 6, 3), np.uint8)
+    agent = agent_.Agent.create(config, image, gs.Discrete(2))
+    compare(agent, litert(agent, tmp_path / "policy"))
+
+
 SPACES = gs.Dict(
     {
         "bits": gs.MultiBinary(3),
