@@ -313,7 +313,7 @@ def test_forbidden_actions_are_refused(tmp_path):
     config = {"type": "a2c", "jit": False, "network": [8]}
     with pytest.raises(recordings.RecordingError, match="action 1 of step 2 is not"):
         pretraining.imitate(agent_.Agent.create(config, observations, actions), path)
-    config = {"type": "dqn", "capacity": 50, "jit": False, "network": [8]}
+    config = {"type": "dqn", "capacity": 99, "jit": False, "network": [8]}
     with pytest.raises(recordings.RecordingError, match="masked.npz: action 1 of step"):
         pretraining.fill(agent_.Agent.create(config, observations, actions), path)
 

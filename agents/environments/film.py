@@ -17,10 +17,18 @@ import numpy as np
 from agents.environments import videos, workers
 from agents.tools import channels, checks, processes
 
+FPS = 30
+"""Frames per second of environments that name none."""
 _MUJOCO_HINT = (
     "to draw MuJoCo without a display, install the Debian package libegl1 and set "
     "MUJOCO_GL=egl, or libosmesa6 and MUJOCO_GL=osmesa."
 )
+
+
+def rate(env: Any) -> float:
+    """Return the steps per second of an environment in videos."""
+    fps = (getattr(env, "metadata", None) or {}).get("render_fps")
+    return fps if isinstance(fps, int | float | np.number) and fps > 0 else FPS
 
 
 class Film(gymnasium.Wrapper):
@@ -35,8 +43,7 @@ class Film(gymnasium.Wrapper):
     ):
         """Film one episode per number into an existing directory."""
         super().__init__(env)
-        fps = env.metadata.get("render_fps") or 30
-        self._reel = videos.Reel(directory, numbers, style, fps)
+        self._reel = videos.Reel(directory, numbers, style, rate(env))
 
     @property
     def films(self) -> list[dict[str, Any]]:

@@ -194,7 +194,7 @@ def _fps(environment: environments_.Environment, batch: Any) -> float:
     id = environment.id
     if isinstance(id, str) and singles.registry_name(id).startswith("ALE/"):
         return 60 / environment.kwargs.get("frameskip", 4)
-    return (getattr(batch[0], "metadata", None) or {}).get("render_fps", 30)
+    return film.rate(batch[0])
 
 
 def _in_graph(environment: environments_.Environment, batch: Any) -> Any:

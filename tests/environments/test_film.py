@@ -92,11 +92,14 @@ def test_pictures_of_other_types_and_shapes_are_refused(image, got):
     assert film.frame(Drawing(right)).shape == (8, 6, 3)
 
 
-def test_rates_that_are_unknown_have_a_default(tmp_path):
+@pytest.mark.parametrize(
+    "metadata", [None, {}, {"render_fps": None}, {"render_fps": "9"}]
+)
+def test_rates_that_are_unknown_have_a_default(tmp_path, metadata):
     env = Drawing(np.zeros((8, 6, 3), np.uint8))
     env.reset = lambda **kwargs: (0, {})
     env.step = lambda action: (0, 1.0, True, False, {})
-    env.metadata = {"render_fps": None}
+    env.metadata = metadata
     made = film.Film(env, tmp_path, range(1), videos.PLAIN)
     made.reset()
     made.step(0)

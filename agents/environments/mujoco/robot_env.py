@@ -1,5 +1,6 @@
 """Single environments of robots, for workers, videos and checks."""
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -60,9 +61,10 @@ class RobotEnv(gymnasium.Env):
 
         simulations = self._batch.simulations
         if self._renderer is None:
-            self._renderer = mujoco.Renderer(simulations.model, _SIZE, _SIZE)
-        camera = 0 if simulations.model.ncam else -1
-        self._renderer.update_scene(simulations.copy(0), camera)
+            self._model = copy.copy(simulations.model)
+            self._renderer = mujoco.Renderer(self._model, _SIZE, _SIZE)
+        camera = 0 if self._model.ncam else -1
+        self._renderer.update_scene(simulations.copy(0, self._model), camera)
         return self._renderer.render()
 
     def close(self):

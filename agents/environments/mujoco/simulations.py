@@ -1,5 +1,6 @@
 """Models of robots, and their simulations on the threads of mjbatch."""
 
+import numbers
 import pathlib
 import sys
 from collections.abc import Callable
@@ -36,6 +37,11 @@ class Simulations:
         import mujoco
 
         messages.print_once()
+        if not isinstance(robot.frame_skip, numbers.Integral) or robot.frame_skip < 1:
+            raise ModelError(
+                f"frame_skip of {type(robot).__name__} must be a positive integer, got "
+                f"{robot.frame_skip!r}."
+            )
         self.model = load(robot)
         self._robot = robot
         self._batch = mjbatch.Batch(self.model, length, num_threads)
@@ -73,14 +79,24 @@ class Simulations:
         for name in self._forced & set(self._bound):
             self._bound[name][rows] = 0
 
-    def copy(self, row: int) -> Any:
-        """Return a row as `mujoco.MjData` of the model, for pictures."""
+    def copy(self, row: int, model: Any) -> Any:
+        """Return a row as `mujoco.MjData`, for pictures.
+
+        Args:
+          row: Index of the row.
+          model: Copy of the model, which gets the fields that vary.
+        """
         import mujoco
 
-        data = mujoco.MjData(self.model)
+        data = mujoco.MjData(model)
+        for name, values in self.varied.items():
+            owner = model if hasattr(model, name) else model.opt
+            setattr(owner, name, values[row])
+        if self.varied:
+            mujoco.mj_setConst(model, data)
         kind = mujoco.mjtState.mjSTATE_INTEGRATION
-        mujoco.mj_setState(self.model, data, self._state[row], kind)
-        mujoco.mj_forward(self.model, data)
+        mujoco.mj_setState(model, data, self._state[row], kind)
+        mujoco.mj_forward(model, data)
         return data
 
     def restarted(self) -> np.ndarray:

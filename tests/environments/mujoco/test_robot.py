@@ -1,5 +1,6 @@
 """Robots of users: how they move, their fields, models and variation."""
 
+import copy
 import pathlib
 
 import mujoco
@@ -127,7 +128,8 @@ def test_fields_have_the_names_of_mujoco(create):
     batch = create(robots.CartPole())
     batch.reset(seeds=[1, 2, 3])
     batch.step(ACTIONS[0])
-    data, row = batch[0], batch.simulations.copy(1)
+    data, model = batch[0], copy.copy(batch.simulations.model)
+    row = batch.simulations.copy(1, model)
     mujoco.mj_forward(data.model, row)
     data.cvel, data.xanchor, data.actuator_force  # Bound late, so filled anew. # noqa: B018
     np.testing.assert_array_equal(data.qpos[1], row.qpos)
@@ -192,6 +194,37 @@ def test_gravity_varies(create):
     assert len(set(shares)) == 3
     speed = batch[0].joint("free").qvel[:, 2]
     np.testing.assert_allclose(speed, -9.81 * 0.02 * shares)
+
+
+def test_pictures_show_what_varies(create):
+    class Colored(robots.CartPole):
+        varied = ("geom_rgba", "gravity")
+
+        def vary(self, model, random):
+            model.geom_rgba *= random.uniform(0, 1, 1)[..., None]
+            model.gravity *= random.uniform(0, 1, 1)
+
+    batch = create(Colored(0.0))
+    batch.reset(seeds=[1, 2, 3])
+    simulated, shown = batch.simulations, copy.copy(batch.simulations.model)
+    for row in (0, 2, 1):
+        simulated.copy(row, shown)
+        color, gravity = (simulated.varied[x][row] for x in Colored.varied)
+        np.testing.assert_array_equal(shown.geom_rgba, color)
+        np.testing.assert_array_equal(shown.opt.gravity, gravity)
+    assert (shown.geom_rgba != simulated.model.geom_rgba).any()
+    assert simulated.model.opt.gravity[2] == -9.81
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, None])
+def test_steps_take_time(create, wrong):
+    class Still(robots.CartPole):
+        frame_skip = wrong
+
+    with pytest.raises(
+        simulations.ModelError, match="Still must be a positive integer"
+    ):
+        create(Still(0.0))
 
 
 def test_forces_are_those_of_the_last_time_step(create):
