@@ -236,7 +236,8 @@ def _(algorithm: off_policy.OffPolicy) -> None:
             f"the memory holds {size} transitions, an update needs {needed}; observe "
             "more first."
         )
-    algorithm.train_times(tf.constant(1))
+    items = algorithm.draw()
+    algorithm.memory.update(items["index"], algorithm.train_on(items))
 
 
 @imitation.register

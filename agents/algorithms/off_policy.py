@@ -153,11 +153,9 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
         super().__init__(metric_names)
         self.config = config
         self.generator = tf.random.Generator.from_seed(seed, alg="philox")
-        self.steps = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
-        # `steps` and `updates` may come from another agent, but not what is due.
-        self._passed, self._counted, self._made = (
-            tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(3)
+        # Only the first two may be assigned the values of another agent.
+        self.steps, self.updates, self._passed, self._counted, self.made = (
+            tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(5)
         )
         specs = spaces.spec(observation_space)
         self.observations = preprocessing.Observations(
@@ -306,15 +304,8 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 
     def due(self) -> tf.Tensor:
         """Return the number of updates due for the steps counted so far."""
-        ratio = tf.constant(self.config.replay_ratio, tf.float64)
-        wanted = tf.floor(tf.cast(self._counted, tf.float64) * ratio + 1e-6)
-        return tf.cast(wanted, tf.int64) - self._made
-
-    def take_due(self) -> tf.Tensor:
-        """Return the number of updates due, int64, and count them as made."""
-        due = self.due()
-        self._made.assign_add(due)
-        return due
+        wanted = tf.cast(self._counted, tf.float64) * self.config.replay_ratio
+        return tf.cast(tf.floor(wanted + 1e-6), tf.int64) - self.made
 
     def acting(self) -> list[tf.Variable]:
         """Return statistics and counters; subclasses add their networks."""
@@ -331,16 +322,13 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
             "updates": self.updates,
             "passed": self._passed,
             "counted": self._counted,
-            "made": self._made,
+            "made": self.made,
         }
 
     def train(self) -> None:
         """Run all updates that are due."""
-        self.train_times(self.take_due())
-
-    def train_times(self, count: tf.Tensor) -> None:
-        """Run this number of updates, due or not."""
-        count = tf.cast(count, tf.int32)
+        count = tf.cast(self.due(), tf.int32)
+        self.made.assign_add(tf.cast(count, tf.int64))
         self._schedule()
         self.report(self._run_updates(count), tf.cast(count, tf.float32))
 

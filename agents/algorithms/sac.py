@@ -99,8 +99,7 @@ class SAC(off_policy.OffPolicy):
                     observation_space, size, config.network, seed + 100, self._discrete
                 )
             )
-            temperature = math.log(config.initial_temperature)
-            self.log_temperature = keras.Variable(temperature)
+            self.log_temperature = keras.Variable(math.log(config.initial_temperature))
         self._target_entropy = entropy
         parts = self.optimizers = config.create_optimizers()
         self._critic_optimizer, self._optimizer, self._temperature_optimizer = parts
@@ -223,8 +222,7 @@ class SAC(off_policy.OffPolicy):
         critics = self.critics.trainable_variables
         seed = self.generator.uniform_full_int([2], tf.int32)
         if not self._discrete:  # Independent of the number of devices.
-            noise = self.generator.normal(tf.shape(items["action"]))
-            items = {**items, "noise": noise}
+            items["noise"] = self.generator.normal(tf.shape(items["action"]))
         options = {"items": items, "seed": seed}
         metrics = self._critic_optimizer.step(
             modes.learning(self.critic_loss, self.critics), critics, **options

@@ -317,7 +317,8 @@ class ShardedLearner(learner.Learner):
             size = self._shards.wait()
         new = tf.constant(steps, tf.int64)
         algorithm.count(new, tf.constant(size), self._shards.capacity)
-        updates = int(algorithm.take_due())
+        updates = int(algorithm.due())
+        algorithm.made.assign_add(updates)
         for _ in range(updates):
             done = int(algorithm.steps), int(algorithm.updates)
             shard, items = self._shards.next(*done)

@@ -14,7 +14,7 @@ import numpy as np
 from agents.environments import Environment, make, workers
 from agents.experiments import config as experiment
 from agents.experiments import display, runs
-from agents.tools import batch_env, channels, processes, spaces, transitions
+from agents.tools import actions, batch_env, channels, processes, spaces, transitions
 
 SECONDS = 2.0
 """Duration of the measurement of one part."""
@@ -154,19 +154,19 @@ def _parts(
 def _environments(config) -> float:
     """Measure the backend with random, allowed actions, without TensorFlow."""
     batch = make.batch(config.environment)
-    actions = itertools.cycle(_random(batch.action_space, len(batch)))
+    drawn = itertools.cycle(_random(batch.action_space, len(batch)))
     columns = transitions.Columns(batch.observation_space)
     random = np.random.default_rng(0)
 
     def step():
-        batch.start(next(actions), restart=True)
+        batch.start(next(drawn), restart=True)
         batch.finish()
 
     def obey():
         nonlocal observation
         before = time.perf_counter()
         mask = observation[spaces.ACTION_MASK]
-        action = spaces.sample_allowed(batch.action_space, mask, random)
+        action = actions.sample_allowed(batch.action_space, mask, random)
         drawing = time.perf_counter() - before
         batch.start(action, restart=True)
         result = batch.finish()
@@ -312,7 +312,7 @@ def _bare(
     envs = [constructor() for _ in range(share)]
     space = envs[0].action_space
     space.seed(0)
-    actions = itertools.cycle([space.sample() for _ in range(1000)])
+    drawn = itertools.cycle([space.sample() for _ in range(1000)])
     masked = spaces.mask_sizes(envs[0].observation_space, space)
     random = np.random.default_rng(0)
     observations = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
@@ -322,11 +322,11 @@ def _bare(
     count, start = 0, time.perf_counter()
     while (duration := time.perf_counter() - start) < seconds:
         for index in itertools.islice(turns, 50):
-            env, action = envs[index], next(actions)
+            env, action = envs[index], next(drawn)
             if masked:
                 before = time.perf_counter()
                 mask = observations[index][spaces.ACTION_MASK]
-                action = spaces.sample_allowed(space, mask, random)
+                action = actions.sample_allowed(space, mask, random)
                 start += time.perf_counter() - before
             observation, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:

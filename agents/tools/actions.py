@@ -121,3 +121,22 @@ def _column(space: gymnasium.Space) -> Callable[[np.ndarray], list]:
 def _scalars(leaf: np.ndarray) -> list[np.ndarray]:
     """Split a leaf `[K]` into arrays without dimensions, rather than scalars."""
     return [leaf[row, ...] for row in range(len(leaf))]
+
+
+def sample_allowed(
+    action_space: gymnasium.Space, mask: Any, random: np.random.Generator
+) -> np.ndarray:
+    """Draw uniform actions among those that a mask of `spaces.mask_sizes` allows.
+
+    Args:
+      action_space: Discrete or MultiDiscrete space.
+      mask: Mask of one action, or of a batch `[K, ...]` of them.
+      random: Source of random numbers.
+    """
+    low, counts = spaces.integer_range(action_space)
+    mask = np.concatenate(spaces.flatten(mask), -1)
+    chance = random.random(mask.shape) * (mask != 0)
+    parts = np.split(chance, np.cumsum(counts)[:-1], -1)
+    choice = np.stack([part.argmax(-1) for part in parts], -1)
+    shape = (*mask.shape[:-1], *action_space.shape)
+    return (choice.reshape(shape) + low).astype(action_space.dtype)[()]

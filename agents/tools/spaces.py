@@ -205,22 +205,3 @@ def mask_sizes(
             f"Observation space {observation_space} holds nothing but {ACTION_MASK}."
         )
     return sizes
-
-
-def sample_allowed(
-    action_space: spaces.Space, mask: Any, random: np.random.Generator
-) -> np.ndarray:
-    """Draw uniform actions among those that a mask of `mask_sizes` allows.
-
-    Args:
-      action_space: Discrete or MultiDiscrete space.
-      mask: Mask of one action, or of a batch `[K, ...]` of them.
-      random: Source of random numbers.
-    """
-    low, counts = integer_range(action_space)
-    mask = np.concatenate(flatten(mask), -1)
-    chance = random.random(mask.shape) * (mask != 0)
-    parts = np.split(chance, np.cumsum(counts)[:-1], -1)
-    choice = np.stack([part.argmax(-1) for part in parts], -1)
-    shape = (*mask.shape[:-1], *action_space.shape)
-    return (choice.reshape(shape) + low).astype(action_space.dtype)[()]

@@ -19,7 +19,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agents.tools import checks, external_process, spaces
+from agents.tools import actions, checks, external_process, spaces
 
 ExternalProcess = external_process.ExternalProcess
 
@@ -59,7 +59,7 @@ class RandomStart(gymnasium.Wrapper):
         mask = (observation if masked else info).get(spaces.ACTION_MASK)
         if mask is None:
             return self._actions.sample()
-        return spaces.sample_allowed(self.action_space, mask, self._random)
+        return actions.sample_allowed(self.action_space, mask, self._random)
 
 
 class FrameDelta(gymnasium.ObservationWrapper):
