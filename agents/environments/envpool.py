@@ -12,6 +12,9 @@ from agents.tools import actions, batch_env, spaces, transitions
 SEEDS = 2**31 - 1
 """Number of seeds that EnvPool knows."""
 
+NO_LIMIT = 2**31 - 1
+"""Length of episodes that stands for none in EnvPool."""
+
 
 class EnvPool(batch_env.Backend):
     """Batch of environments of one kind from EnvPool.
@@ -60,8 +63,9 @@ class EnvPool(batch_env.Backend):
         if max_length is not None:
             settings["max_episode_steps"] = max_length
         settings |= kwargs or {}
-        self.max_length = envpool.make_spec(id, **settings).config.max_episode_steps
-        settings["max_episode_steps"] = self.max_length + 1
+        limit = envpool.make_spec(id, **settings).config.max_episode_steps
+        self.max_length = limit if limit < NO_LIMIT else None
+        settings["max_episode_steps"] = min(limit, NO_LIMIT - 1) + 1
         self._elapsed = np.zeros(num_envs, np.int64)
         self._create = functools.partial(
             envpool.make, id, env_type="gymnasium", **settings
@@ -92,7 +96,8 @@ class EnvPool(batch_env.Backend):
         numbers[rows, transitions.TRUNCATED] = truncated
         self._write(self._buffers.observation, observation, rows)
         self._elapsed += 1
-        numbers[self._elapsed >= self.max_length, transitions.TRUNCATED] = 1
+        limit = np.inf if self.max_length is None else self.max_length
+        numbers[self._elapsed >= limit, transitions.TRUNCATED] = 1
         done = np.flatnonzero(numbers[:, transitions.FLAGS].any(1))
         if restart and len(done):
             self._begin(self._buffers.following, done)

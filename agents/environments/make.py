@@ -30,6 +30,14 @@ if TYPE_CHECKING:  # It imports TensorFlow.
 _NOTES = logging.getLogger(__name__)
 
 
+ATARI = {"reward_clipping": False, "noop_max": 0, "use_fire_reset": False}
+"""Arguments of ALE's vector environment with which it plays like a single one."""
+
+
+SINGLE = {"difficulty", "mode", "obs_type", "render_mode", "sound_obs"}
+"""Arguments that only single environments of ALE take."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Description:
     """Properties of an environment that are known before it runs.
@@ -114,12 +122,17 @@ def choose(environment: config.Environment) -> str:
         return environment.backend
     if curriculum.schedules_of(environment.kwargs):
         return "workers"
-    atari = isinstance(id, str) and singles.registry_name(id).startswith("ALE/")
-    if atari and not environment.wrappers:
+    single = environment.wrappers or SINGLE & environment.kwargs.keys()
+    if _is_atari(id) and not single:
         return "vector"
     if _is_functional(id):
         return "compiled"
     return "mujoco" if creation.covers(environment) else "workers"
+
+
+def _is_atari(id: Any) -> bool:
+    """Return whether this is the id of an environment of ALE."""
+    return isinstance(id, str) and singles.registry_name(id).startswith("ALE/")
 
 
 def describe(environment: config.Environment) -> Description:
@@ -279,7 +292,10 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
             f"{id!r} makes all environments at once, so environment.wrappers have no "
             "single one to wrap; use backend workers."
         )
-    make = vectorization.VectorConstructor(function, environment.kwargs, wrappings)
+    kwargs = environment.kwargs
+    if function is not None and _is_atari(id) and not wrappings:
+        kwargs = {**ATARI, **kwargs}
+    make = vectorization.VectorConstructor(function, kwargs, wrappings)
     args = make, environment.num_agents, environment.max_length
     args = *args, environment.timeout, environment.start_timeout
     try:

@@ -344,12 +344,12 @@ def _row_length(rows: int, capacity: int, n_step: int, stack: int | None) -> int
 def _packings(observation, action, stack) -> tuple[arrays.Packing, arrays.Packing]:
     """Create the packings of an entry's observation or frame, and of its step."""
     if stack is not None:
-        for spec in spaces.flatten(observation):
-            if stack < 1 or spec.shape.rank == 0 or spec.shape[0] != stack:
-                raise ValueError(
-                    f"observations must be stacks of {stack} frames, [{stack}, ...], "
-                    f"got {spec}."
-                )
+        specs = spaces.flatten(observation)
+        plain = all(x.shape.rank < 2 for x in specs)  # No frames, by chance so long.
+        if plain or stack < 1 or any(x.shape[0] != stack for x in specs if x.shape):
+            raise ValueError(
+                f"expected stacks of {stack} frames or vectors, got {observation}."
+            )
         observation = spaces.transform(
             lambda x: tf.TensorSpec(x.shape[1:], x.dtype), observation
         )

@@ -16,6 +16,8 @@ from agents.tools import spaces
 
 LOG_STD = (-20.0, 2.0)
 """Range of logarithms of standard deviations."""
+_INFINITE = 1e30
+"""Size of bounds that stand for none."""
 
 
 class NormalHead(keras.layers.Layer):
@@ -23,7 +25,8 @@ class NormalHead(keras.layers.Layer):
 
     In a bounded box the distribution covers [-1, 1]; samples are clipped to this range
     and scaled to the bounds for the environment, so probabilities are those of
-    unclipped samples. In other boxes, samples are clipped to the existing bounds.
+    unclipped samples. In other boxes, samples around zero are shifted so that they
+    begin at a single bound or lie between both, and are clipped to the bounds.
     """
 
     def __init__(self, space: gymnasium.spaces.Box, config: NetworkConfig, seed: int):
@@ -64,13 +67,29 @@ class NormalHead(keras.layers.Layer):
         if self._bounded:
             return boxes.scale(sample, self._space)
         low, high = boxes.bounds(self._space)
-        return tf.clip_by_value(tf.reshape(sample, [-1, *self._space.shape]), low, high)
+        action = tf.reshape(sample, [-1, *self._space.shape]) + center(self._space)
+        return tf.clip_by_value(action, low, high)
 
     def sample_of(self, action: tf.Tensor) -> tf.Tensor:
         """Convert actions of the space `[B, *shape]` to samples `[B, A]`."""
         if self._bounded:
             return boxes.unscale(action, self._space)
+        action = action - center(self._space)
         return tf.reshape(action, [-1, *self.sample_spec.shape])
+
+
+def center(space: gymnasium.spaces.Box) -> np.ndarray:
+    """Return where samples around zero belong in a box, float32 `shape`.
+
+    That is the middle between two bounds, a distance of one from a single bound, and
+    zero without bounds, which numbers above 1e30 stand for.
+    """
+    low, high = boxes.bounds(space)
+    below, above = (np.abs(x) < _INFINITE for x in (low, high))
+    one = np.where(below, low + 1.0, np.where(above, high - 1.0, 0.0))
+    with np.errstate(invalid="ignore"):
+        middle = low / 2.0 + high / 2.0
+    return np.where(below & above, middle, one).astype(np.float32)
 
 
 class TanhNormalHead(NormalHead):

@@ -40,7 +40,10 @@ def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of rows and columns, and then those of channels."""
     if len(shape) == 2:
         return 0, 1
-    *stack, first, _, last = range(len(shape))
-    rows = first + (shape[first] < shape[last])
+    *stack, first, middle, last = range(len(shape))
+    squares = shape[first] == shape[middle], shape[middle] == shape[last]
+    # Images with more channels than rows, such as boards, are known by being square.
+    later = squares[1] if squares[0] != squares[1] else shape[first] < shape[last]
+    rows = first + later
     channel = last if rows == first else first
     return rows, rows + 1, *stack, channel

@@ -21,7 +21,7 @@ class Plus(optimizer_.Optimizer):
         for part, optimizer in parts.items():
             names = self._merge(names, part, dict.fromkeys(optimizer.metric_names))
         self.metric_names = tuple(names)
-        self.needs = frozenset().union(*(x.needs for x in parts.values()))
+        self.needs = frozenset({"parts"}).union(*(x.needs for x in parts.values()))
 
     def build(self, variables: dict[str, list]) -> None:
         for part, optimizer in self._parts.items():

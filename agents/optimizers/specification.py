@@ -42,8 +42,7 @@ def create(
         optimizer that needs a function that is not provided.
     """
     optimizer = _create(spec, path)
-    given = optimizer.needs if provided is None else provided
-    missing = sorted(optimizer.needs - set(given))
+    missing = [] if provided is None else sorted(optimizer.needs - set(provided))
     if missing:
         raise config.ConfigError(
             f"config key '{path}' has an optimizer that needs {missing[0]!r}, which is "
@@ -94,6 +93,7 @@ _PROVIDERS = {
     "source": "algorithms with target networks provide it for them",
     "items": "algorithms that train on batches provide it",
     "mask": "policy gradients and impala provide it, for 'block'",
+    "parts": "algorithms put optimizers together themselves; use another type than plus",
     "seed": "all algorithms provide it",
 }
 

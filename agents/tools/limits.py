@@ -41,14 +41,13 @@ def interrupted(seconds: float | None) -> Iterator[None]:
 def close(functions: Sequence[Callable[[], None]], grace: float = processes.GRACE):
     """Call functions that close environments; print their exceptions.
 
-    In the main thread, they are called one after another, because some resources can
-    only be closed in the thread that opened them. What is left after the grace period,
-    or in another thread, each runs in a thread of its own, at once after another grace
+    They are called one after another, in the main thread if this is it, because some
+    resources can only be closed in the thread that opened them. If they take longer than
+    the grace period, all others are called at once in other threads, with a new grace
     period. Threads that still hang are abandoned; they do not outlive the program.
     """
-    left = list(functions)
+    left, end = list(functions), time.monotonic() + grace
     if threading.current_thread() is threading.main_thread():
-        end = time.monotonic() + grace
         while left and (seconds := end - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError), interrupted(seconds):
                 _print_errors(left.pop(0))
@@ -56,12 +55,12 @@ def close(functions: Sequence[Callable[[], None]], grace: float = processes.GRAC
         threading.Thread(target=_print_errors, args=[function], daemon=True)
         for function in left
     ]
-    for _ in range(2):
-        end = time.monotonic() + grace
-        for thread in threads:
-            if not thread.ident:
-                thread.start()
-            thread.join(max(0, end - time.monotonic()))
+    for thread in threads:
+        thread.start()
+        thread.join(max(0, end - time.monotonic()))
+    end = time.monotonic() + grace
+    for thread in threads:
+        thread.join(max(0, end - time.monotonic()))
 
 
 def _print_errors(function: Callable[[], None]):

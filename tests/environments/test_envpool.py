@@ -82,3 +82,14 @@ def test_envpool_is_random_without_seeds():
     first, second = (half.reset() for half in halves)
     assert (first != second).all()
     assert (first[0] != first[1]).all()
+
+
+def test_envpool_without_a_limit(create):
+    pytest.importorskip("envpool")
+    batch = create("CliffWalking-v1", 2, "envpool")
+    batch.reset(seeds=[1, 2])
+    for _ in range(300):
+        *_, terminated, truncated, _ = batch.step(np.zeros(2, int))
+    assert not terminated.any()
+    assert not truncated.any()
+    assert make.describe(Environment("CliffWalking-v1", "envpool")).max_length is None

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import pathlib
 import sys
@@ -10,6 +11,7 @@ import types
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs import registration
 
 from agents.environments import Environment, config, make, singles
 from agents.environments.mujoco import creation, task
@@ -77,6 +79,32 @@ def test_automatic_backend():
     assert make.choose(Environment(mocks.MockEnvironment)) == "workers"
     assert make.choose(Environment("ALE/Pong-v5")) == "vector"
     assert make.choose(Environment("ALE/Pong-v5", "workers")) == "workers"
+    ram = {"obs_type": "ram"}
+    assert make.choose(Environment("ALE/Pong-v5", kwargs=ram)) == "workers"
+
+
+def test_arguments_of_single_and_vectorized_ale():
+    pytest.importorskip("ale_py")
+    spec = gymnasium.registry["ALE/Pong-v5"]
+    single, several = (
+        set(inspect.signature(registration.load_env_creator(x)).parameters)
+        for x in (spec.entry_point, spec.vector_entry_point)
+    )
+    assert single - several == make.SINGLE
+    assert make.ATARI.keys() <= several - single
+
+
+def test_vectorized_ale_plays_like_a_single_one():
+    pytest.importorskip("ale_py")
+
+    def rewards(**kwargs):
+        environment = Environment("ALE/MsPacman-v5", "vector", 2, kwargs=kwargs)
+        with contextlib.closing(make.batch(environment)) as batch:
+            batch.reset(seeds=[1, 2])
+            return {x for _ in range(100) for x in batch.step(np.array([2, 3]))[1]}
+
+    assert max(rewards()) == 10.0
+    assert max(rewards(reward_clipping=True)) == 1.0
 
 
 def test_unknown_environments_are_suggested(monkeypatch):

@@ -579,6 +579,10 @@ def test_nothing_to_draw_is_an_error():
         ({"capacity": 0}, "capacity must be positive"),
         ({"rows": 0}, "rows must be positive"),
         ({"stack": 4}, "stacks of 4 frames"),
+        (
+            {"stack": 4, "observation": tf.TensorSpec([4])},
+            "frames or vectors, got",
+        ),
         ({"stack": 3, "observation": tf.TensorSpec([4, 2])}, "stacks of 3 frames"),
         ({"stack": 0, "observation": tf.TensorSpec([0, 2])}, "stacks of 0 frames"),
     ],

@@ -7,7 +7,7 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import tools
-from agents.networks import kinds, parts
+from agents.networks import heads, kinds, parts
 from agents.networks.config import NetworkConfig
 from agents.tools import spaces
 
@@ -411,3 +411,21 @@ def test_deviations_return_into_their_range():
     np.testing.assert_allclose(head(tf.zeros([1, 4]))["log_std"], [[2.0, 1.0]])
     with pytest.raises(ValueError, match="initial_std must be at most 7, got 8"):
         NetworkConfig(initial_std=8.0)
+
+
+@pytest.mark.parametrize(("low", "high"), [(5, np.inf), (-np.inf, -9)])
+def test_actions_behind_a_single_bound_differ(low, high):
+    space = gs.Box(low, high, (1,))
+    head = make(space)
+    sample = np.linspace(-0.9, 0.9, 7, dtype=np.float32)[:, None]
+    action = head.action(tf.constant(sample))
+    assert len(set(action.numpy().ravel().tolist())) == 7
+    assert all(space.contains(x) for x in action.numpy())
+    np.testing.assert_allclose(head.sample_of(action), sample, atol=1e-5)
+
+
+def test_center_by_hand():
+    low = np.float32([5, -np.inf, -np.inf, 0, 5, -3e38])
+    high = np.float32([np.inf, 3, np.inf, 3e38, 7, 3e38])
+    center = heads.center(gs.Box(low, high))
+    np.testing.assert_array_equal(center, np.float32([6, 2, 0, 1, 6, 0]))

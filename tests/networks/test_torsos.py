@@ -331,3 +331,22 @@ def test_the_default_for_images_is_said_once(caplog):
         "The image camera [50, 37, 3] passes through the convolutions of the Nature "
         "network; algorithm.network declares others."
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((84, 84, 3), (0, 1, 2)),
+        ((3, 84, 84), (1, 2, 0)),
+        ((8, 8, 18), (0, 1, 2)),
+        ((18, 8, 8), (1, 2, 0)),
+        ((210, 160, 3), (0, 1, 2)),
+        ((3, 210, 160), (1, 2, 0)),
+        ((4, 84, 84, 3), (1, 2, 0, 3)),
+    ],
+)
+def test_squares_tell_channels_from_rows(shape, order):
+    frames = np.arange(np.prod(shape), dtype=np.float32).reshape(1, *shape)
+    expected = frames.transpose(0, *(1 + axis for axis in order))
+    expected = expected.reshape(*expected.shape[:3], -1)
+    np.testing.assert_array_equal(images.channels_last(tf.constant(frames)), expected)

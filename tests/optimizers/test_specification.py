@@ -205,3 +205,16 @@ def test_functions_that_are_not_provided(text, provided, message):
     assert message in str(error.value)
     assert "not provided there; " in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "plus",
+        {"type": "plus", "a": "adam"},
+        {"type": "clipped", "max_norm": 1.0, "optimizer": {"type": "plus", "a": "sgd"}},
+    ],
+)
+def test_fields_of_algorithms_take_no_plus(spec):
+    with pytest.raises(config.ConfigError, match=r"'algorithm\.optimizer'.* than plus"):
+        optimizers.create(spec, "algorithm.optimizer", ("items", "seed"))
