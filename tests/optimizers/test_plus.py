@@ -80,7 +80,7 @@ def test_names_of_metrics_are_prefixed_where_they_collide(kinds, names):
 
 def test_needs_what_its_parts_need():
     kinds = {"a": "natural_gradient", "b": "evolutionary", "c": "adam"}
-    assert optimizers.create({"type": "plus", **kinds}).needs == {"kl", "seed"}
+    assert optimizers.create({"type": "plus", **kinds}).needs == {"kl", "parts", "seed"}
 
 
 def test_schedules_all_parts():
