@@ -342,7 +342,7 @@ def test_independent_acts_leave_no_trace():
 @pytest.mark.parametrize("stack", [None, 2])
 def test_training_changes_within_an_episode(stack):
     """Only what happened is remembered; between the parts there is no transition."""
-    space = gs.Box(-np.inf, np.inf, (stack or 1,))
+    space = gs.Box(-np.inf, np.inf, (stack, 1) if stack else (1,))
     settings = {
         **{"type": "dqn", "capacity": 100, "batch_size": 1, "start_size": 90},
         **{"n_step": 3, "discount": 0.5, "stack": stack, "jit": False},
@@ -351,7 +351,7 @@ def test_training_changes_within_an_episode(stack):
 
     def seen(time):
         frames = [max(time - age, 0) for age in range((stack or 1) - 1, -1, -1)]
-        return np.array(frames, np.float32)
+        return np.array(frames, np.float32).reshape(space.shape)
 
     for time in range(15):
         agent.act(seen(time), training=not 4 <= time < 9)
@@ -359,7 +359,7 @@ def test_training_changes_within_an_episode(stack):
     agent.act(seen(15))  # Shows what followed.
     items = agent.algorithm.memory.sample(500, tf.constant([1, 2]))
     found = {
-        int(before[-1]): (before.tolist(), reward, discount, after.tolist())
+        int(before[-1].item()): (before.tolist(), reward, discount, after.tolist())
         for before, reward, discount, after in zip(
             items["observation"].numpy(),
             items["reward"].numpy(),

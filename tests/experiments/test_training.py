@@ -26,7 +26,8 @@ from agents.tools import config_files, sections
                 "operations when trying to compile graph x_0[] on XLA_CPU_JIT: Unique "
                 "(No registered 'Unique' OpKernel)\n\nFile x, line 3, in step"
             ),
-            "XLA cannot compile the operation Unique; set algorithm.jit=false.",
+            "XLA cannot compile the operation Unique; use others in functional "
+            "environments, and set algorithm.jit=false for the rest.",
         ),
         (ValueError("{{function_node __x}} It broke. [Op:Check] name: "), "It broke."),
     ],
