@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import io
-import numbers
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -133,10 +132,12 @@ class Agent:
           Mistake: if the algorithm does not fit these spaces.
         """
         config = _config(config)
-        given = {"num_agents": _size("num_agents", num_agents)}
+        sizes = {"num_agents": num_agents}
         if max_length is not None:
-            given["max_length"] = _size("max_length", max_length)
-        environment = dataclasses.replace(config.environment, **given)
+            sizes["max_length"] = max_length
+        for name, value in sizes.items():
+            sizes[name] = checks.positive_integer(name, value, AgentError)
+        environment = dataclasses.replace(config.environment, **sizes)
         whole = getattr(config.algorithm, "whole_episodes", False)
         if whole and environment.max_length is None:
             raise AgentError(
@@ -624,13 +625,6 @@ def _saved(checkpoints: checkpoint.Checkpoints) -> dict[str, Any]:
     if state.keys() != {"config", "spaces"}:
         raise AgentError(f"{checkpoints.directory} is not that of an agent.")
     return state
-
-
-def _size(name: str, value: Any) -> int:
-    """Return a positive integer of any type as a Python integer."""
-    if not isinstance(value, numbers.Integral) or value < 1:
-        raise AgentError(f"{name} must be a positive integer, got {value!r}.")
-    return int(value)
 
 
 def _name(rows: np.ndarray) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import operator
 import pathlib
 import signal
 import threading
@@ -93,12 +94,8 @@ class Runner:
         self.evaluation_returns: list[float] = []
         self.evaluation_steps: list[int] = []
         self.steps = 0
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise agent_.AgentError(
-                f"max_episode_steps must be positive, got {max_episode_steps}."
-            )
+        _require_positive(max_episode_steps=max_episode_steps)
         self._limit = max_episode_steps
-        self._bodies: list[Any] = []  # Environments without their wrappers.
         if evaluation_environment is None and _makes(environment):
             evaluation_environment = environment
         self._evaluation_environment, self._evaluation = evaluation_environment, None
@@ -170,10 +167,15 @@ class Runner:
         Raises:
           AgentError: without a limit, or for impossible arguments.
         """
-        counts = {"num_episodes": num_episodes, "num_steps": num_steps}
-        counts |= {"evaluate_every": evaluate_every}
-        counts |= {"evaluation_episodes": evaluation_episodes}
-        self._require(counts, save_best)
+        if num_episodes is None and num_steps is None:
+            raise agent_.AgentError("a run needs an end: num_episodes or num_steps.")
+        _require_positive(
+            num_episodes=num_episodes,
+            num_steps=num_steps,
+            evaluate_every=evaluate_every,
+            evaluation_episodes=evaluation_episodes,
+        )
+        self._prepare(num_episodes, evaluate_every, save_best)
         before = self.episodes, len(self.evaluation_returns), self.steps
         start, self._stopping = time.perf_counter(), False
         last_episode = np.inf if num_episodes is None else self.episodes + num_episodes
@@ -278,34 +280,30 @@ class Runner:
             self._best = score
             self.agent.save(directory)
 
-    def _require(self, counts: dict[str, int | None], save_best: Any) -> None:
-        """Raise AgentError for impossible arguments of a run."""
-        num_episodes, every = counts["num_episodes"], counts["evaluate_every"]
-        if num_episodes is None and counts["num_steps"] is None:
-            raise agent_.AgentError("a run needs an end: num_episodes or num_steps.")
-        for name, value in counts.items():
-            if value is not None and value < 1:
-                raise agent_.AgentError(f"{name} must be positive, got {value}.")
-        if every:
+    def _prepare(self, num_episodes, evaluate_every, save_best) -> None:
+        """Prepare evaluations and saving; raise AgentError if they are impossible."""
+        if evaluate_every:
             self._evaluation_batch()
         if save_best is None:
             return
         few = num_episodes is not None and self.episodes + num_episodes < WINDOW
-        if few and not every:
+        if few and not evaluate_every:
             raise agent_.AgentError(
                 f"save_best needs evaluate_every, or at least {WINDOW} episodes."
             )
         path = pathlib.Path(save_best).absolute()
         if path == self._saved:
             return
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise agent_.AgentError(
                 f"save_best needs a directory that is new or empty, {save_best} is not."
             )
         self._best, self._saved = -np.inf, path
 
-    def _open(self, environment: Any, rows: int) -> batch_env.Backend:
-        """Create or take a batch of environments; `close` closes created ones."""
+    def _open(
+        self, environment: Any, rows: int, *others: batch_env.Backend
+    ) -> batch_env.Backend:
+        """Create or take a batch beside others; `close` closes created ones."""
         with contextlib.ExitStack() as stack:
             if _makes(environment):
                 batch = make.batch(
@@ -316,7 +314,7 @@ class Runner:
                 stack.callback(batch.close)
             else:
                 batch = self._take(environment, rows)
-            self._require_fit(batch)
+            self._require_fit(*others, batch)
             self._close.push(stack.pop_all())
         return batch
 
@@ -338,25 +336,19 @@ class Runner:
             envs = [gymnasium.wrappers.TimeLimit(env, self._limit) for env in envs]
         return batch_env.BatchEnv(envs, blocking=True)
 
-    def _require_fit(self, batch: batch_env.Backend) -> None:
-        """Raise AgentError unless environments are new and have the agent's spaces."""
-        self._bodies += [batch[row].unwrapped for row in range(len(batch))]
-        if len({id(x) for x in self._bodies}) < len(self._bodies):
+    def _require_fit(self, *batches: batch_env.Backend) -> None:
+        """Raise AgentError unless environments differ and have the agent's spaces."""
+        envs = [batch[row].unwrapped for batch in batches for row in range(len(batch))]
+        if len({id(x) for x in envs}) < len(envs):
             raise agent_.AgentError(
                 "every row, and the evaluation, needs an environment of its own, but one "
-                f"is in several places: {self._bodies[-1]!r}."
+                f"is in several places: {envs[-1]!r}."
             )
-        action = self.agent.action_space, batch.action_space
-        observation = self.agent.observation_space, batch.observation_space
-        for kind, (ours, theirs), fits in (
-            ("action", action, action[0] == action[1]),
-            (
-                "observation",
-                observation,
-                _shapes(observation[0]) == _shapes(observation[1]),
-            ),
-        ):
-            if not fits:
+        for kind, fits in (("action", operator.eq), ("observation", _alike)):
+            ours, theirs = (
+                getattr(x, f"{kind}_space") for x in (self.agent, batches[-1])
+            )
+            if not fits(ours, theirs):
                 raise agent_.AgentError(
                     f"the agent has the {kind} space {ours}, but the environment has "
                     f"{theirs}."
@@ -370,7 +362,7 @@ class Runner:
                 "evaluation_environment, or environment as an id or a function."
             )
         if self._evaluation is None:
-            self._evaluation = self._open(self._evaluation_environment, 1)
+            self._evaluation = self._open(self._evaluation_environment, 1, self._batch)
         return self._evaluation
 
     @contextlib.contextmanager
@@ -394,9 +386,18 @@ class Runner:
             signal.signal(signal.SIGINT, previous)
 
 
-def _shapes(space: gymnasium.Space) -> dict[tuple, tuple]:
-    """Return the shapes of all parts of a space."""
-    return {key: x.shape for key, x in spaces.by_keys(spaces.spec(space)).items()}
+def _alike(ours: gymnasium.Space, theirs: gymnasium.Space) -> bool:
+    """Return whether the parts of two spaces have the same names and shapes."""
+    specs = (spaces.by_keys(spaces.spec(x)) for x in (ours, theirs))
+    one, other = ({key: x.shape for key, x in spec.items()} for spec in specs)
+    return one == other
+
+
+def _require_positive(**counts: int | None) -> None:
+    """Raise AgentError for numbers below one."""
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise agent_.AgentError(f"{name} must be positive, got {value}.")
 
 
 def _makes(environment: Any) -> bool:

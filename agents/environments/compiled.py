@@ -1,6 +1,5 @@
 """Environments in TensorFlow, in one program with the algorithm."""
 
-import numbers
 import traceback
 from typing import Any
 
@@ -142,11 +141,8 @@ class Compiled(steps.Continued, tf.Module):
 
 def check(env: functional_env.FunctionalEnv) -> None:
     """Raise FunctionError unless the functions of an environment can be compiled."""
-    name, size, limit = type(env).__name__, 3, env.max_length
-    if not isinstance(limit, numbers.Integral) or limit < 1:
-        raise FunctionError(
-            f"{name}.max_length must be a positive integer, got {limit!r}."
-        )
+    name, size = type(env).__name__, 3
+    checks.positive_integer(f"{name}.max_length", env.max_length, FunctionError)
     before = dict(vars(env))
     action_spec = spaces.spec(env.action_space)
 

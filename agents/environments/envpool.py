@@ -63,9 +63,9 @@ class EnvPool(batch_env.Backend):
         if max_length is not None:
             settings["max_episode_steps"] = max_length
         settings |= kwargs or {}
-        limit = envpool.make_spec(id, **settings).config.max_episode_steps
-        self.max_length = limit if limit < NO_LIMIT else None
-        settings["max_episode_steps"] = min(limit, NO_LIMIT - 1) + 1
+        self._limit = envpool.make_spec(id, **settings).config.max_episode_steps
+        self.max_length = self._limit if self._limit < NO_LIMIT else None
+        settings["max_episode_steps"] = min(self._limit + 1, NO_LIMIT)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._create = functools.partial(
             envpool.make, id, env_type="gymnasium", **settings
@@ -96,8 +96,7 @@ class EnvPool(batch_env.Backend):
         numbers[rows, transitions.TRUNCATED] = truncated
         self._write(self._buffers.observation, observation, rows)
         self._elapsed += 1
-        limit = np.inf if self.max_length is None else self.max_length
-        numbers[self._elapsed >= limit, transitions.TRUNCATED] = 1
+        numbers[self._elapsed >= self._limit, transitions.TRUNCATED] = 1
         done = np.flatnonzero(numbers[:, transitions.FLAGS].any(1))
         if restart and len(done):
             self._begin(self._buffers.following, done)

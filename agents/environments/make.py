@@ -123,16 +123,11 @@ def choose(environment: config.Environment) -> str:
     if curriculum.schedules_of(environment.kwargs):
         return "workers"
     single = environment.wrappers or SINGLE & environment.kwargs.keys()
-    if _is_atari(id) and not single:
+    if singles.is_atari(id) and not single:
         return "vector"
     if _is_functional(id):
         return "compiled"
     return "mujoco" if creation.covers(environment) else "workers"
-
-
-def _is_atari(id: Any) -> bool:
-    """Return whether this is the id of an environment of ALE."""
-    return isinstance(id, str) and singles.registry_name(id).startswith("ALE/")
 
 
 def describe(environment: config.Environment) -> Description:
@@ -293,7 +288,7 @@ def _vector(environment: config.Environment, parts: int) -> list[batch_env.Backe
             "single one to wrap; use backend workers."
         )
     kwargs = environment.kwargs
-    if function is not None and _is_atari(id) and not wrappings:
+    if singles.is_atari(id) and not wrappings:
         kwargs = {**ATARI, **kwargs}
     make = vectorization.VectorConstructor(function, kwargs, wrappings)
     args = make, environment.num_agents, environment.max_length

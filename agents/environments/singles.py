@@ -191,6 +191,11 @@ def registry_name(id: str) -> str:
     return id.rpartition(":")[2]
 
 
+def is_atari(id: Any) -> bool:
+    """Return whether this is the id of an environment of ALE."""
+    return isinstance(id, str) and registry_name(id).startswith("ALE/")
+
+
 def import_package(id: str) -> None:
     """Import the package that registers environments of this name, if any."""
     _, package, install = package_of(id)

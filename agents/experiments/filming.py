@@ -191,8 +191,7 @@ def _find_image(description: make.Description) -> int | None:
 
 def _fps(environment: environments_.Environment, batch: Any) -> float:
     """Return agent steps per second; ALE draws 60 frames per second."""
-    id = environment.id
-    if isinstance(id, str) and singles.registry_name(id).startswith("ALE/"):
+    if singles.is_atari(environment.id):
         return 60 / environment.kwargs.get("frameskip", 4)
     return film.rate(batch[0])
 

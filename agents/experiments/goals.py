@@ -12,6 +12,7 @@ from agents.tools import bounds, errors, spaces
 from agents.tools import config as config_
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+_REWARD_WRAPPERS = gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +141,7 @@ class _Outcome:
     def _functions(self) -> tuple[Any, Any]:
         """Functions of goals `[B, ...]` for rewards and terminations `[B]`."""
         what = f"environment {self._environment.id!r}"
-        if changing := list(curriculum.schedules_of(dict(self._environment.kwargs))):
+        if changing := list(curriculum.schedules_of(self._environment.kwargs)):
             raise config_.ConfigError(
                 f"environment.kwargs.{changing[0]} changes in training, but hindsight "
                 "asks an environment that stays as it is; declare hindsight.outcome."
@@ -155,10 +156,9 @@ class _Outcome:
         terminated = _attribute(env, "compute_terminated") or (lambda *_: False)
         self._goal.seed(0)
         examples = [np.stack([self._goal.sample() for _ in range(4)]) for _ in "ad"]
-        functions = _batched(reward, examples), _rowwise(terminated)
         try:
-            for function in functions:
-                function(*examples)
+            functions = _batched(reward, examples), _rowwise(terminated)
+            functions[1](*examples)
         except Exception as error:
             raise config_.ConfigError(
                 f"{what} cannot compute outcomes of sampled goals without an info: "
@@ -184,9 +184,6 @@ def _attribute(env: gymnasium.Env, name: str) -> Any:
     return getattr(layer, name, getattr(layer.unwrapped, name, None))
 
 
-_REWARD_WRAPPERS = gymnasium.RewardWrapper, gymnasium.wrappers.NormalizeReward
-
-
 def _rowwise(function: Any) -> Any:
     """Return a function of goals `[B, ...]` that calls one of single goals."""
 
@@ -201,11 +198,11 @@ def _batched(function: Any, examples: list[np.ndarray]) -> Any:
     """Return a function of goals `[B, ...]`: the given one, if it takes batches."""
     rowwise = _rowwise(function)
     achieved, desired = (np.concatenate([x, examples[1]]) for x in examples)
+    expected = rowwise(achieved, desired)
     try:
         together = np.asarray(function(achieved, desired, {}))
     except Exception:
         return rowwise
-    expected = rowwise(achieved, desired)
     if together.shape == expected.shape and (together == expected).all():
         return lambda achieved, desired: np.asarray(function(achieved, desired, {}))
     return rowwise

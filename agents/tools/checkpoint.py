@@ -359,16 +359,16 @@ def _restore(path: pathlib.Path, trackables: dict[str, Any], memory: bool) -> di
         here = _type(large[key]) if key in large else "small or missing"
         if there != here:
             raise _misfit(path, f"{key} is {there} there, but {here} here.")
-    for file, variables in small.items():
-        try:
-            with _plain(path) as plain:
+    with _plain(path) as plain:
+        for file, variables in small.items():
+            try:
                 status = tf.train.Checkpoint(**variables).read(str(plain / file))
                 status.assert_consumed()
-        except _UNREADABLE as error:
-            if not _is_whole(path, file):
-                raise _damage(path, f"{file}.*") from error
-            reason = str(error).strip().split("\n")[0].partition(". Showing")[0]
-            raise _misfit(path, reason) from error
+            except _UNREADABLE as error:
+                if not _is_whole(plain / file):
+                    raise _damage(path, f"{file}.*") from error
+                reason = str(error).strip().split("\n")[0].partition(". Showing")[0]
+                raise _misfit(path, reason) from error
     for key, variable in large.items():
         _load(variable, path, saved[key]["blocks"])
     return state
@@ -386,13 +386,12 @@ def _plain(path: pathlib.Path) -> Iterator[pathlib.Path]:
         yield link
 
 
-def _is_whole(path: pathlib.Path, file: str) -> bool:
+def _is_whole(prefix: pathlib.Path) -> bool:
     """Return whether the files of a TensorFlow checkpoint are readable."""
     try:
-        with _plain(path) as plain:
-            reader = tf.train.load_checkpoint(str(plain / file))
-            for name in reader.get_variable_to_shape_map():
-                reader.get_tensor(name)
+        reader = tf.train.load_checkpoint(str(prefix))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
     except _UNREADABLE:
         return False
     return True

@@ -1,5 +1,6 @@
 """Checks of data that goes into environments and comes out of them."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,6 +103,13 @@ def common_spaces(found: Sequence[tuple[gymnasium.Space, gymnasium.Space]]) -> t
                     f"0 has {ours} and row {row} has {theirs}."
                 )
     return found[0]
+
+
+def positive_integer(name: str, value: Any, kind: type[Exception]) -> int:
+    """Return a positive integer of any type as a Python integer; else raise `kind`."""
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise kind(f"{name} must be a positive integer, got {value!r}.")
+    return int(value)
 
 
 def require_finite(name: str, leaf: np.ndarray, rows: Sequence[int] | None = None):

@@ -40,6 +40,9 @@ class RandomStart(gymnasium.Wrapper):
         self._random = np.random.default_rng()
         # Environments may share a space and with it the random numbers.
         self._actions = copy.deepcopy(env.action_space)
+        both = env.observation_space, env.action_space
+        self._maskable = spaces.choices(env.action_space) is not None
+        self._observed = self._maskable and spaces.mask_sizes(*both)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         if seed is not None:
@@ -55,9 +58,8 @@ class RandomStart(gymnasium.Wrapper):
 
     def _sample(self, observation: Any, info: dict) -> Any:
         """Draw a random action that the mask, if any, allows."""
-        masked = spaces.mask_sizes(self.observation_space, self.action_space)
-        mask = (observation if masked else info).get(spaces.ACTION_MASK)
-        if mask is None:
+        mask = (observation if self._observed else info).get(spaces.ACTION_MASK)
+        if mask is None or not self._maskable:
             return self._actions.sample()
         return actions.sample_allowed(self.action_space, mask, self._random)
 

@@ -1,6 +1,5 @@
 """Models of robots, and their simulations on the threads of mjbatch."""
 
-import numbers
 import pathlib
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import numpy as np
 
 from agents.environments.mujoco import fields, forces, messages
 from agents.environments.mujoco import robot as robot_
-from agents.tools import errors
+from agents.tools import checks, errors
 
 _STALE = ("cacc", "cfrc_int", "cfrc_ext")
 """Fields that only steps compute, if the robot wants forces."""
@@ -37,11 +36,8 @@ class Simulations:
         import mujoco
 
         messages.print_once()
-        if not isinstance(robot.frame_skip, numbers.Integral) or robot.frame_skip < 1:
-            raise ModelError(
-                f"frame_skip of {type(robot).__name__} must be a positive integer, got "
-                f"{robot.frame_skip!r}."
-            )
+        what = f"frame_skip of {type(robot).__name__}"
+        checks.positive_integer(what, robot.frame_skip, ModelError)
         self.model = load(robot)
         self._robot = robot
         self._batch = mjbatch.Batch(self.model, length, num_threads)
