@@ -13,7 +13,6 @@ from agents.tools import bounds, schedules
 def _descent() -> dict:
     return {
         "type": "rmsprop",
-        "learning_rate": 7e-4,
         "rho": 0.99,
         "epsilon": 1e-5,
         "clip_norm": 0.5,
@@ -31,6 +30,7 @@ class Config(policy_gradient.Config):
     gae_lambda: bounds.Fraction = 1.0
     normalize_advantages: bool = False
     entropy_coef: schedules.Scalar = 0.01
+    learning_rate: bounds.NotNegative = 7e-4
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
 

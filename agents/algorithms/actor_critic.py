@@ -18,7 +18,7 @@ class Config:
     """Hyperparameters of all actor-critic algorithms."""
 
     OPTIMIZERS = ("optimizer",)
-    """Names of the fields that describe optimizers with the `learning_rate`."""
+    """Names of the fields that describe optimizers which take the `learning_rate`."""
     REWARDS = ("reward", "return", "clip", "none")
     """Known values of `normalize_rewards`."""
     UNCLIPPED = ("none",)
@@ -43,8 +43,8 @@ class Config:
     value_coef: bounds.NotNegative = 0.5
     """Weight of the value loss in the sum of both losses."""
     # Optimization.
-    learning_rate: bounds.NotNegative | None = None
-    """Rate of all optimizers that do not declare their own; none for their defaults."""
+    learning_rate: bounds.NotNegative = 1e-3
+    """Rate of all optimizers that do not declare their own."""
     optimizer: dict | None = None
     """Optimizer of the sum of both losses: nested blocks with a `type`, see
     `agents.optimizers`."""
@@ -74,7 +74,8 @@ class Config:
             unused["reward_clip"] = reason
         if self.create_optimizer()[1]:
             unused["value_coef"] = "where policy and value have losses of their own"
-        return unused | optimizers.unused_rate(self, self.OPTIMIZERS)
+        specs = [getattr(self, name) for name in self.OPTIMIZERS]
+        return unused | optimizers.unused_rate(specs)
 
     @property
     def whole_episodes(self) -> bool:
@@ -102,8 +103,9 @@ class Config:
     def create_part(self, name: str, *functions: str) -> optimizers.Optimizer:
         """Create the optimizer of a field, which may use the named functions."""
         provided = ("items", "mask", "seed", *functions)
-        rate = self.learning_rate if name in self.OPTIMIZERS else None
-        spec = optimizers.rated(self, name, rate)
+        spec = getattr(self, name)
+        if name in self.OPTIMIZERS:
+            spec = optimizers.rated(spec, self.learning_rate)
         return optimizers.create(spec, f"algorithm.{name}", provided)
 
 

@@ -16,7 +16,6 @@ from agents.tools import bounds, conditional
 def _descent() -> dict:
     return {
         "type": "rmsprop",
-        "learning_rate": 2.5e-4 / 4,
         "rho": 0.95,
         "epsilon": 1.5e-7,
         "centered": True,
@@ -51,6 +50,7 @@ class Config(dqn.Config):
     # Optimization.
     dueling: bool = True
     target_period: bounds.Count = 2_500
+    learning_rate: bounds.NotNegative = 2.5e-4 / 4
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:

@@ -19,10 +19,6 @@ from agents.networks.config import NetworkConfig
 from agents.tools import bounds, placement, schedules
 
 
-def _descent() -> dict:
-    return {"type": "adam", "learning_rate": 5e-4}
-
-
 @dataclasses.dataclass(frozen=True)
 class Config(off_policy.Config):
     """Hyperparameters of DQN; every improvement of Rainbow is a switch."""
@@ -52,7 +48,8 @@ class Config(off_policy.Config):
     """Updates between copies to the target network."""
     target_tau: bounds.Share = 1.0
     """Fraction of the way that the target network moves each time, in (0, 1]."""
-    optimizer: dict = dataclasses.field(default_factory=_descent)
+    learning_rate: bounds.NotNegative = 5e-4
+    optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the network."""
     network: NetworkConfig = NetworkConfig(layers=(128, 128))
 

@@ -18,7 +18,6 @@ from agents.tools import bounds, conditional, rows, schedules
 def _descent() -> dict:
     return {
         "type": "rmsprop",
-        "learning_rate": 6e-4,
         "rho": 0.99,
         "epsilon": 0.01,
         "initial_square": 1.0,
@@ -61,6 +60,7 @@ class Config(actor_critic.Config):
     which makes learning rate, epsilon and clip_norm independent of the batch size."""
     entropy_coef: schedules.Scalar = 0.01
     # Optimization.
+    learning_rate: bounds.NotNegative = 6e-4
     optimizer: dict = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:

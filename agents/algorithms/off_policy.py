@@ -14,12 +14,17 @@ from agents.networks.config import NetworkConfig
 from agents.tools import algorithm, bounds, placement, schedules, spaces
 
 
+def adam() -> dict:
+    """Declare the default optimizer, which takes the `learning_rate`."""
+    return {"type": "adam"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Hyperparameters of all off-policy algorithms."""
 
     OPTIMIZERS = ()
-    """Names of the fields that describe optimizers with the `learning_rate`."""
+    """Names of the fields that describe optimizers which take the `learning_rate`."""
 
     # Data.
     capacity: bounds.Count = 1_000_000
@@ -49,8 +54,8 @@ class Config:
     priority_beta: bounds.NotNegative = 0.4
     """Exponent of importance weights."""
     # Optimization.
-    learning_rate: bounds.NotNegative | None = None
-    """Rate of all optimizers that do not declare their own; none for their defaults."""
+    learning_rate: bounds.NotNegative = 1e-3
+    """Rate of all optimizers that do not declare their own."""
     jit: bool | None = None
     """Compile updates by XLA; none does so for networks without convolutions."""
     threads: str = "one"
@@ -85,7 +90,8 @@ class Config:
         if not self.prioritized:
             names = ("priority_alpha", "priority_beta")
             unused |= dict.fromkeys(names, "unless prioritized")
-        return unused | optimizers.unused_rate(self, self.OPTIMIZERS)
+        specs = [getattr(self, name) for name in self.OPTIMIZERS]
+        return unused | optimizers.unused_rate(specs)
 
     def without_memory(self, num_agents: int) -> "Config":
         """Return a config with the smallest allowed capacity, for acting only."""
@@ -111,11 +117,11 @@ class Config:
 
     def create_optimizers(self) -> list[optimizers.Optimizer]:
         """Create the optimizers of the fields `OPTIMIZERS`; raises ConfigError."""
-        rated = (optimizers.rated(self, x, self.learning_rate) for x in self.OPTIMIZERS)
-        return [
-            optimizers.create(spec, f"algorithm.{name}", ("items", "seed"))
-            for name, spec in zip(self.OPTIMIZERS, rated, strict=True)
-        ]
+        functions, created = ("items", "seed"), []
+        for name in self.OPTIMIZERS:
+            spec = optimizers.rated(getattr(self, name), self.learning_rate)
+            created.append(optimizers.create(spec, f"algorithm.{name}", functions))
+        return created
 
 
 class OffPolicy(schedules.Scheduled, algorithm.Algorithm):

@@ -18,10 +18,6 @@ from agents.networks import boxes, distributions, modes, squashed, twin_critics
 from agents.tools import bounds, placement, schedules, spaces
 
 
-def _descent() -> dict:
-    return {"type": "adam", "learning_rate": 3e-4}
-
-
 @dataclasses.dataclass(frozen=True)
 class Config(off_policy.Config):
     """Hyperparameters of SAC."""
@@ -36,11 +32,12 @@ class Config(off_policy.Config):
     log n for n discrete actions."""
     initial_temperature: bounds.PositiveFloat = 1.0
     """Initial weight of the entropy, which is then learned."""
-    optimizer: dict = dataclasses.field(default_factory=_descent)
+    learning_rate: bounds.NotNegative = 3e-4
+    optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the policy."""
-    critic_optimizer: dict = dataclasses.field(default_factory=_descent)
+    critic_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of both critics."""
-    temperature_optimizer: dict = dataclasses.field(default_factory=_descent)
+    temperature_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the weight of the entropy."""
     jit: bool = False
     threads: str = "beside"
@@ -48,8 +45,7 @@ class Config(off_policy.Config):
     def without_effect(self) -> dict[str, str]:
         """Map each field without effect to the reason; see `bounds.require_effect`."""
         unused = super().without_effect()
-        name, rate = "temperature_optimizer", self.learning_rate
-        temperature = optimizers.rated(self, name, rate)
+        temperature = optimizers.rated(self.temperature_optimizer, self.learning_rate)
         if isinstance(temperature, dict) and temperature.get("learning_rate") == 0:
             unused["target_entropy"] = "on a temperature that stays as it is"
         return unused

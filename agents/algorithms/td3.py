@@ -16,10 +16,6 @@ from agents.networks import boxes, modes, twin_critics
 from agents.tools import bounds, placement
 
 
-def _descent() -> dict:
-    return {"type": "adam", "learning_rate": 1e-3}
-
-
 @dataclasses.dataclass(frozen=True)
 class Config(off_policy.Config):
     """Hyperparameters of TD3.
@@ -46,9 +42,9 @@ class Config(off_policy.Config):
     """Bound on the absolute noise on next actions."""
     policy_delay: bounds.Count = 2
     """Updates of the critics per update of the policy."""
-    optimizer: dict = dataclasses.field(default_factory=_descent)
+    optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the policy."""
-    critic_optimizer: dict = dataclasses.field(default_factory=_descent)
+    critic_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of both critics."""
     jit: bool = False
     threads: str = "beside"

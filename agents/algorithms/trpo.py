@@ -36,7 +36,7 @@ def _regression() -> dict:
         "type": "minibatch",
         "epochs": 10,
         "size": 64,
-        "optimizer": {"type": "adam", "learning_rate": 1e-3},
+        "optimizer": {"type": "adam"},
     }
 
 

@@ -11,7 +11,7 @@ from agents.tools import bounds
 
 
 def _ascent() -> dict:
-    return {"type": "adam", "learning_rate": 3e-3}
+    return {"type": "adam"}
 
 
 def _regression() -> dict:
@@ -29,6 +29,7 @@ class Config(policy_gradient.Config):
 
     type: str = "vpg"
     gae_lambda: bounds.Fraction = 0.97
+    learning_rate: bounds.NotNegative = 3e-3
     optimizer: dict = dataclasses.field(default_factory=_ascent)
     value_optimizer: dict | None = dataclasses.field(default_factory=_regression)
 

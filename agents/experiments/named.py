@@ -352,29 +352,17 @@ def memory_impala_forward() -> Config:
     return _with(config, "algorithm", network=network)
 
 
-def _late(
-    id: str,
-    steps: int,
-    *,
-    num_agents: int = 16,
-    learning_rate: dict | None = None,
-    **algorithm: Any,
-) -> Config:
+def _late(id: str, steps: int, *, num_agents: int = 16, **algorithm: Any) -> Config:
     """Actor-critic on unrolls that wait in a queue before training."""
     from agents.algorithms import impala
 
-    rate = _to_zero(2e-3, steps)
     settings = {
         "normalize_rewards": "return",
         "reward_clip": 10.0,
         "reduction": "mean",
         "entropy_coef": 0.0,
-        "optimizer": {
-            "type": "adam",
-            "learning_rate": learning_rate or rate,
-            "epsilon": 1e-5,
-            "clip_norm": 0.5,
-        },
+        "learning_rate": _to_zero(2e-3, steps),
+        "optimizer": {"type": "adam", "epsilon": 1e-5, "clip_norm": 0.5},
         "network": "small",
         **algorithm,
     }
@@ -435,7 +423,7 @@ def cartpole_dqn() -> Config:
         huber_delta=10.0,
         target_period=100,
         network={"layers": [256, 256]},
-        optimizer={"type": "adam", "learning_rate": _to_zero(1e-3, 50_000)},
+        learning_rate=_to_zero(1e-3, 50_000),
     )
 
 
@@ -455,7 +443,7 @@ def bit_flipping() -> Config:
         target_period=1,
         target_tau=0.05,
         network={"layers": [256]},
-        optimizer={"type": "adam", "learning_rate": 1e-3},
+        learning_rate=1e-3,
     )
     return dataclasses.replace(
         config,
@@ -499,11 +487,8 @@ def lunarlander_dqn() -> Config:
         replay_ratio=0.5,
         epsilon={"type": "linear", "from": 1.0, "to": 0.05, "over": 50_000},
         target_period=250,
-        optimizer={
-            "type": "adam",
-            "learning_rate": _to_zero(6e-4, 3e5),
-            "clip_norm": 10.0,
-        },
+        learning_rate=_to_zero(6e-4, 3e5),
+        optimizer={"type": "adam", "clip_norm": 10.0},
         network={"layers": [256, 256]},
     )
 
@@ -626,7 +611,7 @@ def atari_pong_rainbow() -> Config:
         prioritized=True,
         priority_alpha=0.5,
         priority_beta={"type": "linear", "from": 0.4, "to": 1.0, "over": 2e6},
-        optimizer={"type": "adam", "learning_rate": 1e-4, "epsilon": 1.5e-4},
+        optimizer={"type": "adam", "epsilon": 1.5e-4},
     )
 
 
@@ -743,7 +728,8 @@ def _atari_replay(id: str, kind: str = "dqn", **algorithm: Any) -> Config:
         "replay_ratio": 0.25,
         "stack": 4,
         "reward_clip": 1.0,
-        "optimizer": {"type": "adam", "learning_rate": 1e-4},
+        "learning_rate": 1e-4,
+        "optimizer": {"type": "adam"},
         "jit": False,
         "network": {
             "convolutions": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from agents.optimizers import optimizer as optimizer_
-from agents.tools import bounds, config
+from agents.tools import config
 
 TYPES = {
     "clipped": "agents.optimizers.clipped:Clipped",
@@ -51,41 +51,31 @@ def create(
     return optimizer
 
 
-def rated(config: Any, name: str, rate: Any) -> Any:
-    """Return the optimizer that a field declares, with a learning rate if it takes one.
+def rated(spec: Any, rate: Any) -> Any:
+    """Return a declaration with a learning rate, or itself if it takes none.
 
-    The field's default takes it in place of its own rate; other optimizers take it if
-    they declare none. Optimizers that step within a trust region have no rate.
+    Optimizers that declare a rate keep it, and those that step within a trust region
+    have none.
 
     Args:
-      config: Dataclass.
-      name: Field with a declaration as for `create`, which is returned unchanged if it
-        does not take the rate.
-      rate: Number or schedule; none changes nothing.
+      spec: Declaration as for `create`.
+      rate: Number or schedule.
     """
-    spec = getattr(config, name)
-    return spec if rate is None else _rated(spec, rate, bounds.default_of(config, name))
-
-
-def unused_rate(config: Any, names: Sequence[str]) -> dict[str, str]:
-    """Map the field `learning_rate` to a reason if no optimizer of `names` takes it."""
-    if any(rated(config, x, 0.0) is not getattr(config, x) for x in names):
-        return {}
-    reason = "on optimizers with rates of their own"
-    return {"learning_rate": reason} if names else {}
-
-
-def _rated(spec: Any, rate: Any, default: Any) -> Any:
-    """Return a declaration with a learning rate, or itself if it takes none."""
     full = {"type": spec} if isinstance(spec, str) else spec
     if not isinstance(full, dict) or "type" not in full:
         return spec
     if full["type"] not in TYPES or full["type"] in ("evolutionary", "gradient"):
-        named = "learning_rate" in full and spec != default
-        return spec if named else {**full, "learning_rate": rate}
+        return spec if "learning_rate" in full else {**full, "learning_rate": rate}
     given = full.get("optimizer")
-    inner = _rated(given, rate, given if spec == default else None)
+    inner = rated(given, rate)
     return spec if inner is given else {**full, "optimizer": inner}
+
+
+def unused_rate(specs: Sequence[Any]) -> dict[str, str]:
+    """Map the field `learning_rate` to a reason if none of these optimizers takes it."""
+    if not specs or any(rated(spec, 0.0) is not spec for spec in specs):
+        return {}
+    return {"learning_rate": "on optimizers with rates of their own"}
 
 
 _PROVIDERS = {

@@ -43,15 +43,15 @@ CASES = {
     "trpo": ("cartpole_trpo", 256, "unroll_length=32", f"value_optimizer={SGD}"),
     "impala": (
         *("cartpole_impala", 200, "reduction=sum"),
-        "optimizer={type: sgd, learning_rate: 1e-3}",
+        *("optimizer={type: sgd}", "learning_rate=1e-3"),
     ),
     "dqn": (
         *("cartpole_dqn", 100, *REPLAY, "prioritized=true", "jit=false"),
-        f"optimizer={SGD}",
+        *("optimizer={type: sgd}", "learning_rate=0.1"),
     ),
     "sac": (
         *("pendulum_sac", 80, *REPLAY, f"optimizer={SLOW}"),
-        "learning_rate=null",
+        "learning_rate=3e-4",
         *(f"critic_optimizer={SLOW}", f"temperature_optimizer={SGD}"),
     ),
     "td3": (

@@ -1,7 +1,6 @@
 """Fields of configs that have no effect beside others, and learning rates."""
 
 import copy
-import dataclasses
 import operator
 
 import numpy as np
@@ -290,7 +289,7 @@ RATE = schedules.Schedule("linear", 0.1, 0.0, 50.0)
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        *(("a2c", 1), ("vpg", 2), ("trpo", 1), ("impala", 1), ("dqn", 1)),
+        *(("a2c", 1), ("trpo", 1), ("impala", 1), ("dqn", 1)),
         *(("apex", 1), ("sac", 3), ("td3", 2), ("ppo", 1)),
     ],
 )
@@ -299,7 +298,27 @@ def test_one_rate_for_all_optimizers(kind, count, rate, monkeypatch):
     declared = rate if isinstance(rate, float) else rate.to_dict()
     settings = build(kind, values, "learning_rate", declared)
     assert rates(settings, monkeypatch) == [rate] * count
-    assert build(kind, values).learning_rate in (None, 1e-4)
+
+
+def test_values_of_vpg_have_their_own_rate(monkeypatch):
+    settings = build("vpg", {"learning_rate": 0.125})
+    assert rates(settings, monkeypatch) == [0.125, 1e-3]
+
+
+@pytest.mark.parametrize("kind", ["a2c", "vpg", "impala", "dqn", "apex"])
+def test_a_declared_rate_stays_even_if_it_is_the_default(kind, monkeypatch):
+    default = build(kind, {})
+    declared = {**default.optimizer, "learning_rate": default.learning_rate}
+    settings = build(kind, {"optimizer": declared})
+    assert rates(settings, monkeypatch)[0] == default.learning_rate
+    with pytest.raises(config.ConfigError, match=RATES):
+        build(kind, {"optimizer": declared, "learning_rate": 0.125})
+
+
+def test_a_declared_rate_stays_beside_optimizers_that_take_the_common_one(monkeypatch):
+    declared = {"type": "adam", "learning_rate": 3e-4}
+    settings = build("sac", {"optimizer": declared, "learning_rate": 0.125})
+    assert rates(settings, monkeypatch) == [0.125, 3e-4, 0.125]
 
 
 def test_optimizers_that_are_set_take_the_rate_unless_they_have_one(monkeypatch):
@@ -314,8 +333,7 @@ def test_optimizers_that_are_set_take_the_rate_unless_they_have_one(monkeypatch)
     assert rates(settings, monkeypatch) == [0.25, 0.125, 0.125]
     monkeypatch.undo()
     trust = {"type": "natural_gradient"}
-    settings = dataclasses.make_dataclass("Settings", [("optimizer", dict, None)])
-    assert optimizers.rated(settings(trust), "optimizer", 0.1) is trust
+    assert optimizers.rated(trust, 0.1) is trust
 
 
 def test_the_rate_is_that_of_the_optimizer():
@@ -328,9 +346,6 @@ def test_the_rate_is_that_of_the_optimizer():
 
 
 def test_the_rate_of_a_named_config_can_be_set():
-    """Unless its optimizers have rates of their own, which the message says."""
-    for name in ("pendulum", "cheetah_clip", "cheetah_trpo", "cheetah_sac", "ant_sac"):
+    for name in named.EXPERIMENTS:
         settings = named.load(name, ["algorithm.learning_rate=1e-5"])
         assert settings.algorithm.learning_rate == 1e-5
-    with pytest.raises(config.ConfigError, match=RATES):
-        named.load("cartpole_dqn", ["algorithm.learning_rate=1e-5"])
