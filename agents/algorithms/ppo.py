@@ -53,8 +53,9 @@ class Config(policy_gradient.Config):
     """Learning rate of the values; none for that of the policy."""
     adam_epsilon: bounds.NotNegativeFloat = 1e-7
     """Constant in the denominator of Adam."""
-    clip_norm: bounds.NotNegative | None = None
-    """Largest global norm of the gradients, separately for policy and values."""
+    clip_norm: bounds.Positive | None = None
+    """Largest global norm of the gradients, separately for policy and values; none for
+    no limit."""
 
     def __post_init__(self) -> None:
         bounds.require_known(self, "objective", ("kl", "clip"))

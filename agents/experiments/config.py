@@ -167,7 +167,6 @@ class Config:
 
         Raises:
           Mistake: if it cannot be created with this config, or for these spaces.
-          AlgorithmError: for a mistake in a user's class.
         """
         require_keras()
         cls = algorithm_class(self.algorithm.type)
@@ -195,7 +194,7 @@ class Config:
                 )
         except errors.Mistake:
             raise
-        except ValueError as error:
+        except (ValueError, calls.AlgorithmError) as error:
             raise errors.Mistake(str(error)) from error
 
 

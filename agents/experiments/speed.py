@@ -44,10 +44,10 @@ def measure(
     environment = config.environment
     backend = make.choose(environment)
     description = runs.describe(config)
-    say("Measuring the environments")
-    limit_text, limit = _limit(config, backend)
     say("Compiling and measuring the whole")
     total, rest = _end_to_end(config, description, training, steps)
+    say("Measuring the environments")
+    limit_text, limit = _limit(config, backend)
     say("Measuring the parts of a step")
     parts = _parts(config, backend, description, training)
     if training:
@@ -78,9 +78,9 @@ def _end_to_end(
     config, description: make.Description, training: bool, steps: int | None
 ) -> tuple[dict[str, float], float]:
     """Measure `simulate`: all of it, and seconds per step without learning."""
+    agent = runs.algorithm(config, description)
     batch = runs.environments(config)
     try:
-        agent = runs.algorithm(config, description)
         total = _whole(batch, agent, training, steps)
         rest = _simulated(batch, config, description, True) if training else 0.0
     finally:

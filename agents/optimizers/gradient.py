@@ -65,7 +65,7 @@ class Gradient(optimizer_.Optimizer):
         Args:
           optimizer: Name of a Keras optimizer, or an instance.
           learning_rate: Number or schedule.
-          clip_norm: Largest global norm of the gradients.
+          clip_norm: Largest global norm of the gradients; none for no limit.
           block: Number of items to evaluate the loss on at a time, adding up. The loss
             is then the mean over blocks, weighted by their valid steps according to
             `items["mask"]`. Saves memory, and time because activations stay in the
@@ -73,10 +73,8 @@ class Gradient(optimizer_.Optimizer):
           **options: Options of the Keras optimizer.
         """
         super().__init__()
-        bounds.require_options(
-            bounds.NOT_NEGATIVE, learning_rate=learning_rate, clip_norm=clip_norm
-        )
-        bounds.require_options(bounds.POSITIVE, block=block)
+        bounds.require_options(bounds.NOT_NEGATIVE, learning_rate=learning_rate)
+        bounds.require_options(bounds.POSITIVE, clip_norm=clip_norm, block=block)
         if isinstance(optimizer, str):
             name = optimizer.lower()
             if name not in OPTIMIZERS:
@@ -86,7 +84,7 @@ class Gradient(optimizer_.Optimizer):
         self._made = not callable(optimizer)
         self._create = (lambda: optimizer) if self._made else optimizer
         self._learning_rate = learning_rate
-        self._clip_norm = schedules.Held(clip_norm or None)
+        self._clip_norm = schedules.Held(clip_norm)
         self._block = block
         if block is not None:
             self.needs = self.needs | {"mask"}

@@ -20,6 +20,9 @@ class Stage(tf.Module):
     Subclasses override `__call__`, and the other methods if they have state.
     """
 
+    rearranges = False
+    """Whether results are values of the input, so integers keep their bounds."""
+
     def __init__(self, space: gymnasium.Space) -> None:
         """Create a stage for inputs of a space."""
         super().__init__()
@@ -143,6 +146,8 @@ class Sequence(Stage):
     (2015), section "Preprocessing".
     """
 
+    rearranges = True
+
     def __init__(self, space: gymnasium.Space, length: int) -> None:
         """Set the number of observations."""
         super().__init__(space)
@@ -194,6 +199,8 @@ class OneHot(Stage):
 
 class Flatten(Stage):
     """Flattening of values to vectors `[F]`."""
+
+    rearranges = True
 
     def __call__(self, value, state):
         """Flatten values; keep their dtype."""
@@ -284,6 +291,8 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
         )
     shape, dtype = tuple(value.shape[1:]), value.dtype.as_numpy_dtype
     if np.issubdtype(dtype, np.integer):
+        if stage.rearranges:
+            return _rearranged(stage, space, dtype)
         bounds = np.iinfo(dtype)
         return gymnasium.spaces.Box(bounds.min, bounds.max, shape, dtype)
     if value.dtype == tf.bool:
@@ -294,6 +303,19 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
             "integer type or bool."
         )
     return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def _rearranged(stage: Stage, space: gymnasium.Space, dtype: Any) -> gymnasium.Space:
+    """Return the space of an integer space's rearranged values; choices remain ones."""
+    low, count = spaces.integer_range(space)
+    low, high = (
+        stage(tf.constant(x[None], dtype), stage.initial_state(1))[0][0].numpy()
+        for x in (low, low + (count - 1))
+    )
+    if hasattr(space, "start"):
+        count = high.astype(np.int64) - low + 1
+        return gymnasium.spaces.MultiDiscrete(count, dtype, start=low)
+    return gymnasium.spaces.Box(low, high, dtype=dtype)
 
 
 def _inner(low: float, high: float, dtype: tf.DType) -> tuple[int, int]:

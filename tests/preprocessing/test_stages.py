@@ -243,6 +243,35 @@ def in_float64():
     return lambda value: tf.cast(value, tf.float64)
 
 
+@pytest.mark.parametrize(
+    ("space", "declared", "expected"),
+    [
+        (gs.Discrete(3, start=5), "flatten", gs.MultiDiscrete([3], start=[5])),
+        (
+            *(gs.MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [2, 3]]), "flatten"),
+            gs.MultiDiscrete([2, 3, 4, 5], start=[0, 1, 2, 3]),
+        ),
+        (
+            *(gs.Discrete(3, start=5), {"type": "sequence", "length": 2}),
+            gs.MultiDiscrete([3, 3], start=[5, 5]),
+        ),
+        (gs.MultiBinary([2, 2]), "flatten", gs.Box(0, 1, (4,), np.int8)),
+        (
+            *(gs.Box(-2, 3, (2, 3), np.int16), "flatten"),
+            gs.Box(-2, 3, (6,), np.int16),
+        ),
+        (
+            *(gs.Box(0, 255, (2, 2, 1), np.uint8), {"type": "sequence", "length": 4}),
+            gs.Box(0, 255, (2, 2, 4), np.uint8),
+        ),
+    ],
+)
+def test_rearranged_integers_keep_their_bounds_and_choices_remain(
+    space, declared, expected
+):
+    assert make(space, declared).space == expected
+
+
 def test_results_of_other_types_are_refused():
     with pytest.raises(config.ConfigError, match="returns float64; cast it to float32"):
         make(VECTOR, f"{HERE}:in_float64")
