@@ -242,11 +242,20 @@ class Runner:
         self._returns += reward
         self._lengths += 1
         self.steps += len(self._rows)
-        for row in np.flatnonzero(self._new):
-            self.episode_returns.append(float(self._returns[row]))
-            self.episode_lengths.append(int(self._lengths[row]))
-            answer = callback(self) if callback else None
-            self._stopping |= answer is not None and not answer
+        ended = list(np.flatnonzero(self._new))
+        try:
+            while ended:
+                self._record(ended.pop(0))
+                answer = callback(self) if callback else None
+                self._stopping |= answer is not None and not answer
+        finally:  # Also those after the one whose callback has raised.
+            for row in ended:
+                self._record(row)
+
+    def _record(self, row: int) -> None:
+        """Record the episode that has ended in a row."""
+        self.episode_returns.append(float(self._returns[row]))
+        self.episode_lengths.append(int(self._lengths[row]))
 
     def _begin(self, rows: np.ndarray) -> None:
         """Reset the environments of rows, with seeds at the very first step."""

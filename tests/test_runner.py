@@ -118,6 +118,18 @@ def test_callback_stops(wrong):
     assert seen == [(1, 1, 1.0), (2, 3, 2.0), (3, 4, pytest.approx(5 / 3))]
 
 
+def test_a_callback_that_raises_loses_no_episode():
+    def callback(runner):
+        raise KeyError(runner.episodes)
+
+    runner = agents.Runner(Recorder(3), [mock(2), mock(3), mock(2)])
+    with pytest.raises(KeyError, match="1"):
+        runner.run(num_steps=9, callback=callback)
+    assert (runner.episode_lengths, runner.steps) == ([2, 2], 6)
+    runner.run(num_steps=3)
+    assert runner.episode_lengths == [2, 2, 3]
+
+
 def test_stops_when_the_mean_of_the_last_hundred_is_high_enough():
     env = mock(*[1] * 60, *[2] * 200)
     runner = agents.Runner(Recorder(), env)

@@ -17,7 +17,6 @@ from typing import Any
 
 from agents.experiments import named, runs
 from agents.scripts import commands, train
-from agents.tools import config as config_
 from agents.tools import config_files, processes, sections
 from agents.tuning import space, trainer
 from agents.tuning import study as study_
@@ -31,11 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         study_.require_optuna()
         commands.start_tensorflow()
         config = named.load(args.config, args.set, args.seed)
-        if not config.train.eval_episodes:
-            raise config_.ConfigError(
-                "config key 'train.eval_episodes' is 0, but evaluations decide which "
-                "trial is better."
-            )
         space_ = space.load(args.space)
         space_.require(sections.to_dict(config))
         commands.use_kernels(runs.sees_images(runs.describe(config)))

@@ -135,8 +135,18 @@ class Space:
 
 
 def resolve(values: dict, chosen: dict[str, Any]) -> experiment.Config:
-    """Return a config with chosen values, checked as with `--set`."""
-    return experiment.override(values, assignments(chosen))
+    """Return a config with chosen values, checked as with `--set`.
+
+    Raises:
+      ConfigError: for wrong values, and for a config without evaluations.
+    """
+    config = experiment.override(values, assignments(chosen))
+    if not config.train.eval_episodes:
+        raise config_.ConfigError(
+            "config key 'train.eval_episodes' is 0, but evaluations decide which trial "
+            "is better."
+        )
+    return config
 
 
 def assignments(chosen: dict[str, Any]) -> list[str]:

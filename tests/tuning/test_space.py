@@ -120,6 +120,7 @@ def test_mistakes_in_the_file(tmp_path, text, message):
         ("algorithm.epochs: {low: 1, high: 8}", "'algorithm.epochs' must be int, got"),
         ("train.steps: [-1, -2]", "config key 'train.steps' must be positive"),
         ("environment.backend: [fast]", "'environment.backend' is 'fast'"),
+        ("train.eval_episodes: [0]", "'train.eval_episodes' is 0, but evaluations"),
     ],
 )
 def test_keys_that_the_config_does_not_take(tmp_path, text, message):
