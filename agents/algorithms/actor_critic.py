@@ -103,10 +103,12 @@ class Config:
     def create_part(self, name: str, *functions: str) -> optimizers.Optimizer:
         """Create the optimizer of a field, which may use the named functions."""
         provided = ("items", "mask", "seed", *functions)
-        spec = getattr(self, name)
-        if name in self.OPTIMIZERS:
-            spec = optimizers.rated(spec, self.learning_rate)
+        spec = optimizers.rated(getattr(self, name), self.rate_of(name))
         return optimizers.create(spec, f"algorithm.{name}", provided)
+
+    def rate_of(self, name: str) -> schedules.Scalar:
+        """Return the rate of a field's optimizer, unless that declares its own."""
+        return self.learning_rate
 
 
 class ActorCritic(schedules.Scheduled, algorithm.Algorithm):

@@ -75,10 +75,14 @@ class Config(policy_gradient.Config):
         together = self.network.shared and own_policy and own_value
         if together and self.value_learning_rate is not None:
             unused["value_learning_rate"] = "with a shared network"
-        if not own_value:
-            unused["value_learning_rate"] = "with value_optimizer"
-        if not own_policy and not (own_value and self.value_learning_rate is None):
-            unused["learning_rate"] = "with optimizer, which has a rate of its own"
+        policy, value = (
+            None if x is None else optimizers.unused_rate([x]).get("learning_rate")
+            for x in (self.optimizer, self.value_optimizer)
+        )
+        if value:
+            unused["value_learning_rate"] = value
+        if policy and (value or self.value_learning_rate is not None):
+            unused["learning_rate"] = policy
         if not (own_policy or own_value):
             names = ("epochs", "minibatch_size", "block_size")
             names = *names, "adam_epsilon", "clip_norm"
@@ -87,7 +91,9 @@ class Config(policy_gradient.Config):
 
     def create_optimizer(self) -> tuple[optimizers.Optimizer, bool]:
         """Create an optimizer with epochs of Adam, unless the config has others."""
-        policy, value = self._adam(self.learning_rate), self._adam(self._value_rate)
+        policy, value = (
+            self._adam(self.rate_of(x)) for x in ("optimizer", "value_optimizer")
+        )
         if self.optimizer is None and self.value_optimizer is None:
             if self.network.shared:
                 return self._minibatches(policy), False
@@ -100,9 +106,9 @@ class Config(policy_gradient.Config):
             value = self.create_part("value_optimizer")
         return policy_gradient.separate(policy, value), True
 
-    @property
-    def _value_rate(self) -> schedules.Scalar:
-        rate = self.value_learning_rate
+    def rate_of(self, name: str) -> schedules.Scalar:
+        """Return the rate of a field's optimizer, unless that declares its own."""
+        rate = self.value_learning_rate if name == "value_optimizer" else None
         return self.learning_rate if rate is None else rate
 
     def _adam(self, learning_rate: schedules.Scalar) -> dict:

@@ -34,8 +34,8 @@ TABLE = [
     ("ppo", {"kl_cutoff_coef": 0.0}, "kl_cutoff_factor", 3.0, "kl_cutoff_coef 0"),
     ("ppo", {"minibatch_size": 8}, "block_size", 8, "minibatches"),
     ("ppo", {"memory": "unrolls"}, "block_size", 8, "compiled"),
-    ("ppo", {"optimizer": ADAM}, "learning_rate", 0.1, "with optimizer"),
-    ("ppo", {"value_optimizer": ADAM}, "value_learning_rate", 0.1, "value_optimizer"),
+    ("ppo", {"optimizer": ADAM}, "learning_rate", 0.1, RATES),
+    ("ppo", {"value_optimizer": ADAM}, "value_learning_rate", 0.1, RATES),
     ("ppo", SHARED, "value_learning_rate", 0.1, "shared network"),
     *(
         ("ppo", BOTH, key, value, "optimizer and value_optimizer")
@@ -334,6 +334,16 @@ def test_optimizers_that_are_set_take_the_rate_unless_they_have_one(monkeypatch)
     monkeypatch.undo()
     trust = {"type": "natural_gradient"}
     assert optimizers.rated(trust, 0.1) is trust
+
+
+def test_optimizers_of_ppo_take_a_rate_each(monkeypatch):
+    own = {"optimizer": {"type": "sgd"}, "value_optimizer": {"type": "rmsprop"}}
+    both = {"learning_rate": 0.125, "value_learning_rate": 0.25}
+    settings = build("ppo", {**own, **both})
+    assert rates(settings, monkeypatch) == [0.125, 0.25]
+    monkeypatch.undo()
+    settings = build("ppo", {**own, **both, "value_learning_rate": None})
+    assert rates(settings, monkeypatch) == [0.125, 0.125]
 
 
 def test_the_rate_is_that_of_the_optimizer():
