@@ -222,6 +222,10 @@ class Actor:
         return chunk._replace(data=None), chunk.data
 
     @ray.method(concurrency_group="watch")
+    def ready(self) -> None:
+        """Show that the process runs."""
+
+    @ray.method(concurrency_group="watch")
     def waiting(self) -> float:
         """Return how long the environments are busy, in seconds; for other threads."""
         called = self._env.called

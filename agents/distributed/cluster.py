@@ -4,14 +4,17 @@ import contextlib
 import logging
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
 
 from agents.distributed import guard
+from agents.environments import workers
 from agents.tools import errors
 
 TIMEOUT = 10.0
@@ -95,9 +98,9 @@ def connected(
         yield share(num_agents, num_workers, free, "on the cluster")
         return
     if address is None:
-        free = len(os.sched_getaffinity(0))
+        free = workers.num_cpus()
         share(num_agents, num_workers, free, "on this machine")  # Before starting.
-    elif address != "auto":  # Ray itself handles that.
+    else:
         probe(address)
     try:
         _start(address)
@@ -172,7 +175,7 @@ class Pulse:
 
 
 def probe(address: str) -> None:
-    """Check that a cluster answers at `host:port`.
+    """Check that a cluster answers at `host:port`, or the `auto` one of this machine.
 
     Ray itself tries for more than a minute, and then ends the process.
     """
@@ -180,13 +183,15 @@ def probe(address: str) -> None:
         f"no Ray cluster answers at {address!r} within {TIMEOUT:g} s; start one by "
         "`ray start --head`, and give the address that it names."
     )
+    here = address == "auto"
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
+    if not here and (not host or not port.isdigit() or "/" in host):
         raise DistributedError(
             f"--ray_address must be host:port or auto, got {address!r}."
         )
     try:
-        socket.create_connection((host, int(port)), TIMEOUT).close()
+        if not here:
+            socket.create_connection((host, int(port)), TIMEOUT).close()
     except (OSError, OverflowError):
         raise silence from None
     program = "from ray.scripts import scripts; scripts.main()"
@@ -198,6 +203,8 @@ def probe(address: str) -> None:
     except subprocess.CalledProcessError as error:
         if b"AuthenticationError" not in error.stderr:
             raise silence from None
+        if here:  # Ray finds the token itself.
+            return
         raise DistributedError(  # The user decides about tokens.
             f"the Ray cluster at {address!r} wants a token; set RAY_AUTH_MODE=token if "
             "you trust it, see docs/distributed.md."
@@ -211,7 +218,7 @@ def _start(address: str | None) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     options = {} if address else {"include_dashboard": False}
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(action="ignore"), _signals():
             ray.init(
                 address=address or "local",
                 log_to_driver=False,
@@ -221,3 +228,25 @@ def _start(address: str | None) -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise DistributedError(f"cannot connect to Ray: {reason}") from error
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Hold Ctrl-C back during the context, and keep the handler of SIGTERM.
+
+    Half connected, Ray would crash this process at its end; and its own handler of
+    SIGTERM prints a stack of C++.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = []
+    interrupt = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGINT, interrupt)
+    if pressed:
+        raise KeyboardInterrupt

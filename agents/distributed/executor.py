@@ -67,6 +67,9 @@ class RayLoop(loop.Loop):
         super().__init__(batch_env, algorithm, *arguments)
         self._topology = topology(algorithm)
         self._options = options = options or phases.Options()
+        self._division = {}
+        if options.shards:
+            self._division = {"shards": options.shards, "workers": len(sizes)}
         self._shards: shards.Shards | None = None
         self._learner: learner.Learner
         with contextlib.ExitStack() as stack:
@@ -110,6 +113,16 @@ class RayLoop(loop.Loop):
     def close(self) -> None:
         """End workers and shards."""
         self._stack.close()
+
+    def state(self) -> dict[str, Any]:
+        """Return the JSON values of a checkpoint, with the division of the memory."""
+        return {**super().state(), **self._division}
+
+    def resume(self, state: dict) -> None:
+        """Continue from a checkpoint, with other workers than those that filled it."""
+        super().resume(state)
+        if self.step and self._topology is phases.Replaying and not self._shards:
+            self._learner.part(0, len(self._batch_env))
 
     def save(self, checkpoints: checkpoint.Checkpoints) -> None:
         """Write a checkpoint, after those of the shards, of which one more is kept."""

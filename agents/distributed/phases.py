@@ -6,25 +6,28 @@ from collections.abc import Iterable
 import numpy as np
 
 from agents.distributed import actor, learner, workers
-from agents.tools import loop
+from agents.tools import bounds, loop
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Options for the coordination of workers and learner."""
 
-    in_flight: int = 2
+    in_flight: bounds.Size = 2
     """Chunks requested from a worker at a time; with one it waits for the learner, and
     a single worker does exactly the work of a local run."""
-    max_lag: int = 10
+    max_lag: bounds.Whole = 10
     """Updates after which an unroll is too old for learning."""
-    steps: int = 8
+    steps: bounds.Size = 8
     """Transitions per row in a chunk for a replay memory, by the same weights. Larger
     chunks cost less, but CartPole with 32 steps of 4 rows learned worse than with 8."""
-    shards: int = 0
+    shards: bounds.Whole = 0
     """Processes that store the replay memory; if zero, the learner's process does."""
-    prefetch: int = 2
+    prefetch: bounds.Size = 2
     """Batches of each shard, on average, to draw before they are needed."""
+
+    def __post_init__(self) -> None:
+        bounds.require(self)
 
 
 class Phase(loop.Progress):
@@ -46,6 +49,7 @@ class Phase(loop.Progress):
         self._steps = self._seconds = 0
         self._started = len(workers.present)
         self._arrived: list[actor.Chunk] = []
+        learner.version += 1  # The caller may have changed the weights in between.
         workers.begin(seed, phase)
 
     def metrics(self) -> dict[str, float]:
@@ -245,13 +249,13 @@ class Replaying(Phase):
             weights = self._learner.weights()
             self._workers.collect(index, steps, None, *weights, self.lend(index))
         index, chunk = self._workers.next()
-        self._idle = [index]
+        first, self._idle = self._workers.first_row(index), [index]
         if chunk is None:
+            self._learner.part(first, self._workers.sizes[index])
             self._idle *= self._options.in_flight * (index in self._workers.present)
             return self.ended()
         self.arrive(chunk)
         self.env_steps += chunk.env_steps
-        first = self._workers.first_row(index)
         self._learner.insert(chunk.data, first, chunk.env_steps)
         return self.ended()
 

@@ -66,6 +66,10 @@ class Shard:
         """Pass the errors of transitions of a batch to the memory."""
         self._update(index, errors)
 
+    def part(self, first_row: int, rows: int) -> None:
+        """Part rows from their worker; see `transfer.part`."""
+        transfer.part(self._algorithm.memory, first_row, rows)
+
     def save(self, directory: str, keep: int, step: int) -> None:
         """Write a checkpoint of the memory."""
         checkpoint.Checkpoints(directory, keep).save(step, self._trackables(), {})
@@ -73,6 +77,7 @@ class Shard:
     def restore(self, directory: str, name: str) -> int:
         """Load a checkpoint; return the new size of the memory."""
         checkpoint.Checkpoints(directory).restore(self._trackables(), name)
+        self.part(0, self._rows)
         return self._size()
 
     def _trackables(self) -> dict[str, Any]:
@@ -166,11 +171,15 @@ class Shards:
 
     def insert(self, first_row: int, data: ray.ObjectRef) -> None:
         """Extend the shard of this row by the data of a reference."""
-        shard = int(np.searchsorted(self._ends, first_row, "right"))
+        shard, first_row = self._place(first_row)
         while sum(index == shard for index in self._inserts.values()) > WAITING_INSERTS:
             self._inserted(next(x for x, i in self._inserts.items() if i == shard))
-        first_row -= self._first_row(shard)
         self._inserts[self._actors[shard].insert.remote(data, first_row)] = shard
+
+    def part(self, first_row: int, rows: int) -> None:
+        """Part rows from their worker, in order with the insertions."""
+        shard, first_row = self._place(first_row)
+        self._actors[shard].part.remote(first_row, rows)
 
     def next(self, steps: int, updates: int) -> tuple[int, dict[str, Any]]:
         """Wait for the next batch; return its shard and its items.
@@ -227,6 +236,11 @@ class Shards:
         for shard in self._actors:
             ray.kill(shard)
         self._actors = []
+
+    def _place(self, row: int) -> tuple[int, int]:
+        """Return the shard of a row of the run, and its number there."""
+        shard = int(np.searchsorted(self._ends, row, "right"))
+        return shard, row - self._first_row(shard)
 
     def _first_row(self, shard: int) -> int:
         return int(self._ends[shard - 1]) if shard else 0
@@ -306,6 +320,10 @@ class ShardedLearner(learner.Learner):
     def metrics(self) -> dict[str, float]:
         """Return the faults so far."""
         return {"shard_restarts": self._shards.restarts}
+
+    def part(self, first_row: int, rows: int) -> None:
+        """Part rows of a shard from their worker, which another replaces."""
+        self._shards.part(first_row, rows)
 
     def insert(self, data: ray.ObjectRef, first_row: int, steps: int) -> None:
         """Send a reference to its shard; run the updates that are due."""

@@ -1,6 +1,7 @@
 """Workers: the actors of all rows, each of which is replaced when it dies."""
 
 import logging
+import math
 import time
 from typing import Any
 
@@ -17,7 +18,7 @@ LOOK_EVERY = 5.0
 """Seconds between checks of Ray and of workers, if none has died."""
 
 START_TIMEOUT = 120.0
-"""Seconds within which an actor must start; after that, its CPU counts as lost."""
+"""Seconds within which an actor's process must start, and create its algorithm."""
 
 _NOTES = logging.getLogger(__name__)
 
@@ -65,13 +66,15 @@ class RayWorkers:
         options = {"num_cpus": 1, "concurrency_groups": {"watch": 1}}
         self._create = ray.remote(max_restarts=0, **options)(actor.Actor).remote
         self._timeout = config.environment.timeout
+        self._start_timeout = config.environment.start_timeout
         self._arguments, self._steps = (config, description), steps
         self._apart = apart
         self._deaths = [0] * len(sizes)
         # Worker and data, by result.
         self._pending: dict[ray.ObjectRef, tuple[int, ray.ObjectRef | None]] = {}
-        # Worker and deadline, by result.
-        self._building: dict[ray.ObjectRef, tuple[int, float]] = {}
+        # Worker, the time of its creation, and a sign of life, by result.
+        self._building: dict[ray.ObjectRef, tuple[int, float, ray.ObjectRef]] = {}
+        self._lost = ""  # Why the last worker was lost for good.
         # Question and its time, by worker.
         self._asked: dict[int, tuple[ray.ObjectRef, float]] = {}
         self._actors: dict[int, ray.actor.ActorHandle] = {}
@@ -81,11 +84,9 @@ class RayWorkers:
             self._build(index)
         while self._building:
             self._wait()
-        if self.restarts or len(self.present) < len(sizes):
+        if len(self.present) < len(sizes):
             self.close()
-            raise cluster.DistributedError(
-                f"the workers did not start; {cluster.free_cpus()} CPUs are free."
-            )
+            raise cluster.DistributedError(f"{self._lost}.")
 
     def first_row(self, index: int) -> int:
         """Return the first row of a worker."""
@@ -151,7 +152,7 @@ class RayWorkers:
         if not ready:
             return self._expire()
         (reference,) = ready
-        index, _ = self._building.pop(reference, (None, None))
+        index, *_ = self._building.pop(reference, (None,))
         built, data = index is not None, None
         if not built:
             index, data = self._pending.pop(reference)
@@ -159,7 +160,7 @@ class RayWorkers:
             result = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             self.close()
-            raise _cause(error) from error
+            raise _cause(error, index) from error
         except ray.exceptions.RayError:  # The process, its node or the data are gone.
             self._replace(index, "has died")
             return index, None
@@ -174,7 +175,7 @@ class RayWorkers:
             return None
         self._pulse.check()
         self._next_look = time.monotonic() + LOOK_EVERY
-        building = {index for index, _ in self._building.values()}
+        building = {index for index, *_ in self._building.values()}
         for index in {index for index, _ in self._pending.values()} - building:
             if self._waits(index) > self._timeout:
                 return index
@@ -220,22 +221,28 @@ class RayWorkers:
 
     def _expire(self) -> tuple[int, None] | None:
         """Give up on a worker that has not started in time, and return it, if any."""
-        for index, deadline in list(self._building.values()):
-            if time.monotonic() > deadline:
+        for index, since, sign in list(self._building.values()):
+            patience, problem = START_TIMEOUT, f"no CPU is free for worker {index}"
+            if ray.wait([sign], timeout=0)[0]:
+                patience += self.sizes[index] * (self._start_timeout or math.inf)
+                problem = (
+                    f"worker {index} has not created its {self.sizes[index]} "
+                    f"environments within {patience:g} s; see environment.start_timeout"
+                )
+            if time.monotonic() > since + patience:
                 self._forget(index)
                 self.present.remove(index)
-                _NOTES.info(
-                    "no CPU is free for worker %d; %d are left",
-                    *(index, len(self.present)),
-                )
+                self._lost = problem
+                _NOTES.info("%s; %d workers are left", problem, len(self.present))
                 return index, None
         return None
 
     def _build(self, index: int) -> None:
         rows = self.first_row(index), self.sizes[index]
         self._actors[index] = self._create(*self._arguments, *rows, self._steps)
+        sign = self._actors[index].ready.remote()
         reference = self._actors[index].build.remote()
-        self._building[reference] = index, time.monotonic() + START_TIMEOUT
+        self._building[reference] = index, time.monotonic(), sign
 
     def _begin(self, index: int) -> None:
         """Begin episodes, with seeds that no earlier worker had."""
@@ -248,8 +255,8 @@ class RayWorkers:
         self._actors[index].begin.remote(seeds, int(own))
 
 
-def _cause(error: ray.exceptions.RayTaskError) -> Exception:
-    """Return the exception to raise for an error of an actor."""
+def _cause(error: ray.exceptions.RayTaskError, index: int) -> Exception:
+    """Return the exception to raise for an error of a worker."""
     cause = error.cause
     if isinstance(cause, singles.EnvironmentNotFound):
         return cluster.DistributedError(
@@ -257,5 +264,7 @@ def _cause(error: ray.exceptions.RayTaskError) -> Exception:
             "by your program only must be named as module:function."
         )
     if isinstance(cause, ValueError | RuntimeError):
+        if str(cause).startswith("Environment row"):  # One of this worker's rows.
+            cause.args = (f"Worker {index}, {str(cause)[0].lower()}{str(cause)[1:]}",)
         return cause
     return cluster.WorkerError(str(error))

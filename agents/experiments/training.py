@@ -146,6 +146,7 @@ class Training:
         )
         state = {"step": 0, "phase": 0, "metrics": 0, "timing": 0, "seconds": 0.0}
         if checkpoints.names():
+            _require_same_division(checkpoints.state(), num_shards, len(sizes or ()))
             keys, state = state.keys(), runs.restore(logdir, algorithm)
             if keys - state.keys():
                 raise runs.RunError(f"{checkpoints.directory} is not that of a run.")
@@ -316,6 +317,21 @@ class Training:
             "timing": self._timing.offset(),
             "seconds": self._seconds(),
         }
+
+
+def _require_same_division(state: dict, num_shards: int, num_workers: int) -> None:
+    """Raise RunError unless a replay memory is divided as in the state of a run."""
+    shards, workers = state.get("shards", 0), state.get("workers", 0)
+    if (shards, workers) == (num_shards, num_workers if num_shards else 0):
+        return
+    if not shards:
+        raise runs.RunError(
+            "the replay memory of this run is not in shards; leave out --num_shards."
+        )
+    raise runs.RunError(
+        f"the replay memory of this run is in {shards} shards for {workers} workers; "
+        f"go on with --executor ray --num_shards {shards} --num_workers {workers}."
+    )
 
 
 def _reason(error: Exception) -> str:

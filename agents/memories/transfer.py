@@ -75,7 +75,7 @@ def extend(
     The result is as if every transition had been appended here directly, priorities
     included: the largest so far, or those of the other memory if it has got errors. If
     a chunk does not continue the previous one, because one was lost or either memory is
-    new, the row continues as after a cut-off: it keeps its transitions, and omits
+    new (see `part`), the row continues as after a cut-off: it keeps its transitions, and omits
     incomplete ones of the chunk.
 
     Args:
@@ -134,6 +134,15 @@ def extend(
     state = tf.stack([new_head, held], 1)
     replay.assign([memory._state, memory._source], targets, [state, end])
     return tf.boolean_mask(index, known)
+
+
+def part(memory: replay.Replay, first_row: int, rows: int) -> None:
+    """Let these rows take whatever comes next as data of other memories.
+
+    The counts in chunks do not tell a memory from its successor, which begins at zero.
+    """
+    targets = tf.range(first_row, first_row + rows)
+    memory._source.scatter_update(tf.IndexedSlices(-tf.ones([rows], tf.int64), targets))
 
 
 def _stored(memory: replay.Replay) -> dict[str, tf.Variable]:

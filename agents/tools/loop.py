@@ -134,11 +134,15 @@ class Loop:
                 self.save(self._checkpoints)
 
     def save(self, checkpoints: checkpoint.Checkpoints) -> None:
-        """Write a checkpoint."""
-        state = {"step": self.step, "phase": self.phase, "best": self.best}
-        best = self.best and self.best["checkpoint"]
-        persistent = self._algorithm.persistent()
-        checkpoints.save(self.step, persistent, {**state, **self._state()}, best)
+        """Write a checkpoint, of which the best is known only if it is in there, too."""
+        here = *checkpoints.names(), checkpoint.name_of(self.step)
+        best = self.best if self.best and self.best["checkpoint"] in here else None
+        persistent, state = self._algorithm.persistent(), {**self.state(), "best": best}
+        checkpoints.save(self.step, persistent, state, best and best["checkpoint"])
+
+    def state(self) -> dict[str, Any]:
+        """Return the JSON values of a checkpoint, except for the best one."""
+        return {"step": self.step, "phase": self.phase, **self._state()}
 
     def _judge(self, score: float | None) -> None:
         """Remember the score of the coming checkpoint if it is the best so far."""

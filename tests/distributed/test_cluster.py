@@ -1,5 +1,6 @@
 """Clusters that are missing, too small, or lose a node."""
 
+import signal
 import sys
 
 import pytest
@@ -15,6 +16,7 @@ from agents.tools import errors
     ("arguments", "message"),
     [
         (["--ray_address", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
+        (["--ray_address", "auto"], "no Ray cluster answers at 'auto' within 5 s"),
         (["--ray_address", "here"], "--ray_address must be host:port or auto, got"),
         (["--num_workers", "0"], "--num_workers must be positive, got 0"),
         (["--num_workers", "4000"], "4000 workers need a CPU each, but "),
@@ -28,6 +30,8 @@ def test_wrong_arguments(tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
     monkeypatch.setattr(commands, "use_threads", lambda config: None)
     monkeypatch.setattr(cluster, "_start", None)  # Nothing is started.
+    monkeypatch.setattr(cluster, "TIMEOUT", 5.0)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # What auto looks at first.
     monkeypatch.setattr(cluster.os, "sched_getaffinity", lambda _: {0, 1})
     arguments = ["--executor", "ray", "--logdir", str(tmp_path), *arguments]
     assert train.main(["--config", "debug", *arguments]) == 2
@@ -49,6 +53,27 @@ def test_ray_is_missing(monkeypatch):
 def test_options_need_the_executor():
     with pytest.raises(errors.Mistake, match="need --executor ray"):
         train.parse(["--config", "debug", "--num_workers", "2"])
+
+
+def test_signals_while_ray_starts():
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def start():
+        with cluster._signals():
+            signal.signal(signal.SIGTERM, lambda *_: None)
+            signal.raise_signal(signal.SIGINT)
+            seen.append("the end")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert seen == ["the end"]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("name", ["in_flight", "steps", "prefetch", "shards"])
+def test_options_are_checked(name):
+    with pytest.raises(errors.Mistake, match=f"{name} must be "):
+        phases.Options(**{name: -1})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import psutil
 import pytest
 
 from agents.distributed import cluster, phases, workers
+from agents.environments import make
+from agents.experiments import named
 from agents.scripts import commands, train
 
 QUICK = ("algorithm.jit=false", "train.eval_episodes=0", "environment.backend=serial")
@@ -46,6 +49,28 @@ def test_killed_worker_is_replaced(execute, name, monkeypatch):
     assert report.step >= 20_000
     assert int(executor.algorithm.steps) == report.step
     assert victim not in pids(executor)
+
+
+def make_once(path):
+    """Create an environment; the first time, the process dies."""
+    if not os.path.exists(path):
+        pathlib.Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return gymnasium.make("CartPole-v1")
+
+
+@pytest.mark.slow
+def test_worker_that_dies_while_it_starts_is_replaced(ray, tmp_path):
+    source = f"environment.kwargs={{path: {tmp_path / 'made'}}}"
+    id = f"environment.id={__name__}:make_once"
+    length = "environment.max_length=200"
+    (tmp_path / "made").touch()
+    config = named.load("debug", [*QUICK, id, source, length])
+    description = make.describe(config.environment)
+    (tmp_path / "made").unlink()
+    made = workers.RayWorkers(config, description, [config.environment.num_agents], 8)
+    assert (made.present, made.restarts) == ([0], 1)
+    made.close()
 
 
 @pytest.mark.slow

@@ -197,7 +197,7 @@ def test_learns_by_shards(execute):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
-def test_resume_restores_shards(ray, tmp_path, monkeypatch, count):
+def test_resume_restores_shards(ray, tmp_path, monkeypatch, capsys, count):
     monkeypatch.setattr(commands, "start_tensorflow", lambda debug=False: None)
     monkeypatch.setattr(commands, "use_threads", lambda config: None)
     found = []
@@ -230,6 +230,14 @@ def test_resume_restores_shards(ray, tmp_path, monkeypatch, count):
     assert 500 <= sum(sizes) <= 600
     folder = tmp_path / f"1-cartpole_dqn/checkpoints/shard-{count - 1}"
     assert len(list(folder.glob("step-*"))) == 2
+    local = [x for x in arguments if x not in ("--executor", "ray")]
+    local = [*local[: local.index("--num_workers")], *local[local.index("--set") :]]
+    capsys.readouterr()
+    assert train.main([*local, "--quiet", "--set", "train.steps=1024"]) == 2
+    shown = (
+        f"{count} shards for {count} workers; go on with --executor ray --num_shards"
+    )
+    assert shown in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -303,6 +303,24 @@ def test_new_memory_begins_with_what_there_is():
     assert sorted(drawn(receiver)) == [*range(90, 109)]
 
 
+def test_successor_of_a_memory_does_not_go_on_where_its_first_chunk_was_lost():
+    """Even if it has as many entries as the memory before it had."""
+    receiver = make(2, 100)
+    before, after = make(1, 20), make(1, 20)
+    for number in range(8):
+        step(before, 0, number)
+    moved(before, receiver, zeros(before), 1)
+    transfer.part(receiver, 1, 1)
+    for number in range(100, 108):
+        step(after, 0, number)
+    since = transfer.take(after, zeros(after))["state"][:, 0]  # And lost.
+    for number in range(108, 112):
+        step(after, 0, number)
+    moved(after, receiver, since, 1)
+    assert sorted(drawn(receiver)) == [*range(8), *range(108, 112)]
+    assert drawn(receiver)[7] == drawn(before)[7]
+
+
 def test_chunk_that_is_too_long_is_an_error():
     sender, receiver = make(1, 30), make(1, 10)
     for number in range(12):

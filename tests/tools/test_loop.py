@@ -316,6 +316,16 @@ def test_state_of_the_caller_is_saved_after_it_got_the_report(tmp_path):
     }
 
 
+def test_checkpoint_elsewhere_names_no_best_one_that_is_not_there(tmp_path):
+    _, agent, runner = mock_loop(8, 4, 2, checkpoints=checkpoint.Checkpoints(tmp_path))
+    list(runner.run())
+    assert runner.best["checkpoint"] == "step-000000000004"
+    other = checkpoint.Checkpoints(tmp_path / "other")
+    runner.save(other)
+    assert other.restore(agent.persistent())["best"] is None
+    assert not (tmp_path / "other/best").is_symlink()
+
+
 def test_stopping_ends_the_run_after_the_phase_and_saves_it(tmp_path):
     checkpoints = checkpoint.Checkpoints(tmp_path)
     _, agent, runner = mock_loop(400, 100, 2, checkpoints=checkpoints)
