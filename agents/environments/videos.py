@@ -291,6 +291,7 @@ def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) ->
     import imageio_ffmpeg
 
     counts: dict[str, int] = {}
+    failure = None
     for entry in films:  # Those of a grid share a file.
         counts[entry["file"]] = max(_num_frames(entry), counts.get(entry["file"], 0))
     for name, expected in counts.items():
@@ -302,4 +303,6 @@ def require_whole(directory: str | pathlib.Path, films: list[dict[str, Any]]) ->
         if frames != expected:
             path.unlink()
             reason = RuntimeError(f"it got {frames} of {expected} frames")
-            raise files.write_error(path, reason, "more")
+            failure = failure or files.write_error(path, reason, "more")
+    if failure:
+        raise failure

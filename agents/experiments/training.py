@@ -165,6 +165,7 @@ class Training:
                 self._processes.callback(self._loop.close)
             stack.pop_all()
         self._loop.resume(state)
+        self._unpublished: tuple[str, int, dict[str, float]] | None = None
         self._before = state["seconds"]
         self._start = self._drawn = time.perf_counter()
 
@@ -259,10 +260,12 @@ class Training:
 
         try:
             for report in self._loop.run():
+                self._publish()
                 self._view.progress(report)
                 if report.finished:
                     self._write(report)
                     self._draw()
+            self._publish()
         except (
             tf.errors.InvalidArgumentError,
             batch_env.EnvDataError,
@@ -303,9 +306,17 @@ class Training:
             timing["stopped"] = "by a callback"
         self._timing.write(timing)
         scalars = {k: v for k, v in report.metrics.items() if v is not None}
-        for writer in self._scalars:
-            speeds = {"env_steps_per_second": rate, **report.timing}
-            writer.write(report.phase, report.step, {**scalars, **speeds})
+        scalars |= {"env_steps_per_second": rate, **report.timing}
+        self._unpublished = report.phase, report.step, scalars
+
+    def _publish(self) -> None:
+        """Write the scalars of a phase whose checkpoint is complete.
+
+        What these writers have got cannot be taken back when a phase is repeated.
+        """
+        for writer in self._scalars if self._unpublished else ():
+            writer.write(*self._unpublished)
+        self._unpublished = None
 
     def _seconds(self) -> float:
         return self._before + time.perf_counter() - self._start

@@ -44,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if sys.path[:1] != [os.getcwd()]:  # Modules there come first, as by `python -m`.
         sys.path.insert(0, os.getcwd())
-    return importlib.import_module(f"agents.scripts.{name}").main(rest)
+    try:
+        return importlib.import_module(f"agents.scripts.{name}").main(rest)
+    except KeyboardInterrupt:  # While it is imported.
+        return 130
 
 
 def _help() -> str:

@@ -102,16 +102,19 @@ class Study:
 
         states = optuna.trial.TrialState
         over = self._study.get_trials(states=(states.COMPLETE, states.PRUNED))
-        return [self._finished(trial) for trial in over]
+        return [self._finished(number, trial) for number, trial in enumerate(over)]
 
-    def _finished(self, trial: Any) -> trials.Trial:
-        """Read the facts of a trial; raise RunError if the file is damaged."""
+    def _finished(self, number: int, trial: Any) -> trials.Trial:
+        """Read the facts of a trial; raise RunError if the file is damaged.
+
+        Optuna counts interrupted trials, too, but their repetitions have this number.
+        """
         facts = {
             "reason": "",
             "steps": 0,
             "chosen": {},
             **trial.user_attrs,
-            "number": trial.number,
+            "number": number,
             "value": trial.value,
             "seconds": trial.duration.total_seconds(),
         }
@@ -122,8 +125,7 @@ class Study:
             whole = False
         if not whole or found.state not in trials.STATES:
             raise runs.RunError(
-                f"trial {trial.number} of {self._directory} is damaged; use another "
-                "--name."
+                f"trial {number} of {self._directory} is damaged; use another --name."
             )
         return found
 
@@ -195,21 +197,26 @@ class Study:
         trial = self._study.ask()
         trial.set_user_attr("chosen", self._space.suggest(trial))
         if "run" not in trial.user_attrs:
-            name = f"trial-{trial.number:04d}-{self._config.name}"
+            name = f"trial-{count:04d}-{self._config.name}"
             trial.set_user_attr("run", name)
         return trial
 
     def _attempt(self, trial: Any, scores: list[float]) -> tuple[str, str]:
         """Run a trial and collect its scores; return its state with the reason."""
         chosen, name = trial.user_attrs["chosen"], trial.user_attrs["run"]
+        every, reported = self._config.train.eval_every, 0
         try:
-            config = space.resolve(sections.to_dict(self._config), chosen)
+            space.resolve(sections.to_dict(self._config), chosen)
             with self._run(self._directory, name, chosen) as run_:
                 for step, score in run_:
                     scores.append(score)
                     trial.set_user_attr("steps", step)
-                    # Planned steps: runs round steps up to multiples of their agents.
-                    trial.report(score, len(scores) * config.train.eval_every)
+                    # Runs round steps up to multiples of their agents and unrolls; those
+                    # near the same planned step are compared.
+                    planned = max(round(step / every), 1) * every
+                    if planned > reported:
+                        trial.report(score, planned)
+                    reported = planned
                     if trial.should_prune():
                         return trials.PRUNED, "below the median"
         except config_.ConfigError as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agents.experiments import records
-from agents.tools import errors, files
+from agents.tools import errors, files, processes
 from agents.tuning import space, trials
 
 PATIENCE = (60.0, 10.0)
@@ -96,6 +96,9 @@ def _follow(
         scores = records.phase_scores(records.read_rows(metrics), "evaluate")
         yield from list(scores.items())[seen:]
         seen = max(seen, len(scores))  # A resumed run repeats some rows.
+    if process.returncode < 0:
+        end = processes.describe_end(process.returncode)
+        raise TrialError(trials.FAILED, f"{end}; memory may have run out")
     if process.returncode:
         reason = _reason((logdir / "stderr.txt").read_text(errors="replace"))
         if any(os.strerror(number) in reason for number in files.NO_ROOM):

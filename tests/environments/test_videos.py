@@ -155,6 +155,18 @@ def test_incomplete_gif_is_removed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_all_incomplete_videos_are_removed(tmp_path):
+    names = [f"episode-{number}_return_0.0.gif" for number in range(3)]
+    made = [write(tmp_path, name, [50, 100, 150]) for name in names]
+    made = [
+        {**entry, "length": entry["length"] + 3 * (i != 1)}
+        for i, entry in enumerate(made)
+    ]
+    with pytest.raises(files.WriteError, match="episode-0_return"):
+        videos.require_whole(tmp_path, made)
+    assert [path.name for path in tmp_path.iterdir()] == [names[1]]
+
+
 def test_overlay_writes_into_the_upper_left_corner_only():
     image = np.full((200, 300, 3), 128, np.uint8)
     result = videos.inscribed(image, "step 3  return 1.0")

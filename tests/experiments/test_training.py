@@ -5,9 +5,9 @@ import tomllib
 
 import pytest
 
-from agents.experiments import display, named, runs, training
+from agents.experiments import display, named, runs, training, writers
+from agents.tools import checkpoint, config_files, sections
 from agents.tools import config as config_
-from agents.tools import config_files, sections
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,46 @@ def test_curve_is_drawn_during_the_run(tmp_path, monkeypatch):
         with training.Training(tmp_path, config, description, view) as run:
             run.run()
     assert drawn == [(tmp_path, tmp_path / "curve.png")] * 4
+
+
+class Killed(Exception):
+    """Stands in for the end of the process."""
+
+
+def test_phase_that_is_repeated_is_published_once(tmp_path, monkeypatch):
+    config = named.load("debug", ["environment.backend=serial", "algorithm.jit=false"])
+    training.prepare(tmp_path, config)
+    description, view = runs.describe(config), display.Display(tmp_path, config, True)
+    published = []
+
+    class Writer:
+        def __init__(self, logdir):
+            pass
+
+        def write(self, phase, step, scalars):
+            published.append((phase, step))
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(writers, "TensorBoard", Writer)
+    save = checkpoint.Checkpoints.save
+
+    def killed(self, step, *arguments):
+        if step == 512:
+            raise Killed
+        return save(self, step, *arguments)
+
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", killed)
+    broken = training.Training(tmp_path, config, description, view)
+    with broken, pytest.raises(Killed):
+        broken.run()
+    expected = [("train", 256), ("evaluate", 256)]
+    assert published == expected
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", save)
+    with training.Training(tmp_path, config, description, view) as run:
+        run.run()
+    assert published == [*expected, ("train", 512), ("evaluate", 512)]
 
 
 def test_goal_needs_evaluations():

@@ -99,6 +99,39 @@ def test_bad_trials_are_pruned(tmp_path):
     assert len(fake.closed) == 7
 
 
+class Rounded:
+    """Stands in for training in phases of at least some steps, by the run's number."""
+
+    def __init__(self, score, *sizes):
+        self.score, self.sizes, self.steps = score, sizes, []
+
+    @contextlib.contextmanager
+    def __call__(self, directory, name, chosen):
+        number = len(self.steps)
+        self.steps.append(0)
+        yield self._follow(number, self.sizes[number % len(self.sizes)])
+
+    def _follow(self, number, size):
+        for step in range(size, 4096 + size, size):
+            self.steps[number] = step
+            yield step, self.score(number, step)
+
+
+def test_trials_are_compared_at_equal_steps(tmp_path):
+    """Where phases are longer than planned, evaluations of equal numbers are not."""
+    fake = Rounded(lambda _, step: float(step), 256, 1024)
+    study = make_study(tmp_path / "study", fake, steps=4096, eval_every=256)
+    study.search(12)
+    assert {trial.state for trial in study.finished()} == {"complete"}
+
+
+def test_bad_trials_with_long_phases_are_pruned_after_a_third_of_the_steps(tmp_path):
+    fake = Rounded(lambda number, _: float(number < 6), 512)
+    study = make_study(tmp_path / "study", fake, steps=4096, eval_every=100)
+    study.search(8)
+    assert fake.steps == [*[4096] * 6, 1536, 1536]
+
+
 def test_one_of_few_trials_is_not_pruned(tmp_path):
     study = make_study(tmp_path / "study", Runs([9.0] * 4, [1.0] * 4), steps=1024)
     study.search(4)
@@ -153,7 +186,9 @@ def test_interrupted_study_goes_on_as_if_it_had_not_been(tmp_path):
     second = Runs(*scores[12:])
     resumed = make_study(tmp_path / "broken", second)
     resumed.search(14)
-    assert second.started == ["trial-0012-debug", "trial-0014-debug"]
+    assert second.started == ["trial-0012-debug", "trial-0013-debug"]
+    assert [x.number for x in resumed.finished()] == [*range(14)]
+    assert [int(x.run[6:10]) for x in resumed.finished()] == [*range(14)]
     assert first.chosen[:12] + second.chosen == whole.chosen
     assert len({json.dumps(chosen) for chosen in whole.chosen}) == 14
     values = [[trial.value for trial in x.finished()] for x in (resumed, study)]

@@ -40,6 +40,17 @@ def test_run_that_cannot_be_made(tmp_path):
     assert error.value.state == trials.REFUSED
 
 
+def test_run_that_is_killed_says_so_whatever_it_printed(tmp_path):
+    program = (
+        "import os, sys; print('a warning', file=sys.stderr); os.kill(os.getpid(), 9)"
+    )
+    command = [sys.executable, "-c", program]
+    expected = pytest.raises(trainer.TrialError, match="^killed by SIGKILL; memory may")
+    with trainer.train(command, tmp_path, "trial-0", {}) as scores, expected as error:
+        list(scores)
+    assert error.value.state == trials.FAILED
+
+
 def test_interrupt_between_two_scores_says_what_happens(tmp_path, capsys):
     program = [sys.executable, "-c", "import time; time.sleep(1000)"]
     run = trainer.train(program, tmp_path, "trial-0", {})
