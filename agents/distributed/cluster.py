@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from agents.distributed import guard
 from agents.environments import workers
-from agents.tools import errors
+from agents.tools import checks, errors
 
 TIMEOUT = 10.0
 """Seconds within which a cluster must answer."""
@@ -58,16 +58,12 @@ def share(num_agents: int, num_workers: int | None, free: int, where: str) -> li
       DistributedError: if there are fewer CPUs, or agents, than workers.
     """
     if num_workers is None:
-        num_workers = min(free, num_agents)
-    if num_workers < 1:
-        raise DistributedError(
-            f"--num_workers must be positive, got {num_workers}; "
-            f"{free} CPUs are free {where}."
-        )
+        num_workers = max(min(free, num_agents), 1)
+    checks.positive_integer("num_workers", num_workers, DistributedError)
     if num_workers > free:
         raise DistributedError(
             f"{num_workers} workers need a CPU each, but {free} are free {where}; "
-            "lower --num_workers."
+            "lower --num_workers, or wait until more are free."
         )
     if num_workers > num_agents:
         raise DistributedError(

@@ -84,6 +84,12 @@ def test_rows_are_shared(agents, workers, sizes):
     assert cluster.share(agents, workers, 4, "here") == sizes
 
 
+@pytest.mark.parametrize("count", [0, -1, 1.5])
+def test_numbers_of_workers(count):
+    with pytest.raises(errors.Mistake, match="num_workers must be a positive integer"):
+        cluster.share(4, count, 4, "here")
+
+
 @pytest.fixture
 def three_nodes():
     """Cluster of three nodes with a CPU each, to which this process is connected."""
