@@ -122,7 +122,7 @@ class RayLoop(loop.Loop):
         """Continue from a checkpoint, with other workers than those that filled it."""
         super().resume(state)
         if self.step and self._topology is phases.Replaying and not self._shards:
-            self._learner.part(0, len(self._batch_env))
+            self._learner.detach(0, len(self._batch_env))
 
     def save(self, checkpoints: checkpoint.Checkpoints) -> None:
         """Write a checkpoint, after those of the shards, of which one more is kept."""

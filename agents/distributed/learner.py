@@ -61,9 +61,9 @@ class Learner:
         self._call(self._insert, data, (rows, steps_), steps)
         self.version += int(self.algorithm.updates) > before
 
-    def part(self, first_row: int, rows: int) -> None:
-        """Part rows of the replay memory from their worker, which another replaces."""
-        transfer.part(self.algorithm.memory, first_row, rows)
+    def detach(self, first_row: int, rows: int) -> None:
+        """Detach rows of the replay memory from their worker, which another replaces."""
+        transfer.detach(self.algorithm.memory, first_row, rows)
 
     def _update(
         self,

@@ -251,7 +251,7 @@ class Replaying(Phase):
         index, chunk = self._workers.next()
         first, self._idle = self._workers.first_row(index), [index]
         if chunk is None:
-            self._learner.part(first, self._workers.sizes[index])
+            self._learner.detach(first, self._workers.sizes[index])
             self._idle *= self._options.in_flight * (index in self._workers.present)
             return self.ended()
         self.arrive(chunk)

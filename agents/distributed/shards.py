@@ -66,9 +66,9 @@ class Shard:
         """Pass the errors of transitions of a batch to the memory."""
         self._update(index, errors)
 
-    def part(self, first_row: int, rows: int) -> None:
-        """Part rows from their worker; see `transfer.part`."""
-        transfer.part(self._algorithm.memory, first_row, rows)
+    def detach(self, first_row: int, rows: int) -> None:
+        """Detach rows from their worker; see `transfer.detach`."""
+        transfer.detach(self._algorithm.memory, first_row, rows)
 
     def save(self, directory: str, keep: int, step: int) -> None:
         """Write a checkpoint of the memory."""
@@ -77,7 +77,7 @@ class Shard:
     def restore(self, directory: str, name: str) -> int:
         """Load a checkpoint; return the new size of the memory."""
         checkpoint.Checkpoints(directory).restore(self._trackables(), name)
-        self.part(0, self._rows)
+        self.detach(0, self._rows)
         return self._size()
 
     def _trackables(self) -> dict[str, Any]:
@@ -176,10 +176,10 @@ class Shards:
             self._inserted(next(x for x, i in self._inserts.items() if i == shard))
         self._inserts[self._actors[shard].insert.remote(data, first_row)] = shard
 
-    def part(self, first_row: int, rows: int) -> None:
-        """Part rows from their worker, in order with the insertions."""
+    def detach(self, first_row: int, rows: int) -> None:
+        """Detach rows from their worker, in order with the insertions."""
         shard, first_row = self._place(first_row)
-        self._actors[shard].part.remote(first_row, rows)
+        self._actors[shard].detach.remote(first_row, rows)
 
     def next(self, steps: int, updates: int) -> tuple[int, dict[str, Any]]:
         """Wait for the next batch; return its shard and its items.
@@ -321,9 +321,9 @@ class ShardedLearner(learner.Learner):
         """Return the faults so far."""
         return {"shard_restarts": self._shards.restarts}
 
-    def part(self, first_row: int, rows: int) -> None:
-        """Part rows of a shard from their worker, which another replaces."""
-        self._shards.part(first_row, rows)
+    def detach(self, first_row: int, rows: int) -> None:
+        """Detach rows of a shard from their worker, which another replaces."""
+        self._shards.detach(first_row, rows)
 
     def insert(self, data: ray.ObjectRef, first_row: int, steps: int) -> None:
         """Send a reference to its shard; run the updates that are due."""

@@ -75,7 +75,7 @@ def extend(
     The result is as if every transition had been appended here directly, priorities
     included: the largest so far, or those of the other memory if it has got errors. If
     a chunk does not continue the previous one, because one was lost or either memory is
-    new (see `part`), the row continues as after a cut-off: it keeps its transitions, and omits
+    new (see `detach`), the row continues as after a cut-off: it keeps its transitions, and omits
     incomplete ones of the chunk.
 
     Args:
@@ -136,8 +136,8 @@ def extend(
     return tf.boolean_mask(index, known)
 
 
-def part(memory: replay.Replay, first_row: int, rows: int) -> None:
-    """Let these rows take whatever comes next as data of other memories.
+def detach(memory: replay.Replay, first_row: int, rows: int) -> None:
+    """Detach these rows from the memories that extended them; others follow.
 
     The counts in chunks do not tell a memory from its successor, which begins at zero.
     """

@@ -310,7 +310,7 @@ def test_successor_of_a_memory_does_not_go_on_where_its_first_chunk_was_lost():
     for number in range(8):
         step(before, 0, number)
     moved(before, receiver, zeros(before), 1)
-    transfer.part(receiver, 1, 1)
+    transfer.detach(receiver, 1, 1)
     for number in range(100, 108):
         step(after, 0, number)
     since = transfer.take(after, zeros(after))["state"][:, 0]  # And lost.
