@@ -75,8 +75,8 @@ def extend(
     The result is as if every transition had been appended here directly, priorities
     included: the largest so far, or those of the other memory if it has got errors. If
     a chunk does not continue the previous one, because one was lost or either memory is
-    new (see `detach`), the row continues as after a cut-off: it keeps its transitions, and omits
-    incomplete ones of the chunk.
+    new (see `detach`), the row continues as after a cut-off: it keeps its transitions,
+    and omits incomplete ones of the chunk.
 
     Args:
       memory: Memory to extend.
