@@ -98,7 +98,8 @@ class Shards:
         shards.update(shard, items["index"], errors)
 
     Every shard has the rows of some workers. Each batch comes from one shard, drawn in
-    proportion to the sizes of the shards. An empty shard replaces one that dies.
+    proportion to the sizes of the shards. An empty shard replaces one that dies, or does
+    not answer within `environment.timeout`.
 
     Attributes:
       capacity: Largest number of transitions in all shards.
@@ -137,7 +138,7 @@ class Shards:
         self.capacity = config.algorithm.capacity
         self._deaths = [0] * count  # Since the last insertion.
         self._description, self._seed = description, config.seed
-        self._prefetch = prefetch * count
+        self._prefetch, self._timeout = prefetch * count, config.environment.timeout
         ends = np.cumsum(sizes)  # First row after those of each worker.
         last = [len(sizes) * (i + 1) // count - 1 for i in range(count)]
         self._ends = ends[last]  # First row after those of each shard.
@@ -200,7 +201,12 @@ class Shards:
                 shard = int(self._random.choice(len(weights), p=weights))
                 draw = self._actors[shard].draw.remote(steps, updates)
                 self._draws[draw] = shard
-            (reference,), _ = ray.wait(list(self._draws), num_returns=1)
+            ready, _ = ray.wait(list(self._draws), timeout=self._timeout)
+            if not ready:
+                for shard in {*self._draws.values()}:
+                    self._replace(shard)
+                continue
+            (reference,) = ready
             shard = self._draws.pop(reference)
             items = self._get(shard, reference)
             if items is not None:
@@ -260,17 +266,19 @@ class Shards:
         shard = self._inserts.pop(reference, None)
         if shard is None:  # It was replaced.
             return
-        size = self._get(shard, reference)
+        size = self._get(shard, reference, self._timeout)
         if size is not None:
             self.sizes[shard], self._deaths[shard] = size, 0
 
-    def _get(self, shard: int, reference: ray.ObjectRef) -> Any:
+    def _get(
+        self, shard: int, reference: ray.ObjectRef, timeout: float | None = None
+    ) -> Any:
         """Return the result of a shard; None if it was replaced, or data was lost."""
         try:
-            return ray.get(reference)
+            return ray.get(reference, timeout=timeout)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
             self._replace(shard)
         except ray.exceptions.RayError:  # A worker's data was lost with its node.
             pass
@@ -282,11 +290,12 @@ class Shards:
         self._deaths[shard] += 1
         if self._deaths[shard] > workers.MAX_DEATHS:
             raise cluster.WorkerError(
-                f"replay shard {shard} died {workers.MAX_DEATHS + 1} times in a row "
+                f"replay shard {shard} died or hung {workers.MAX_DEATHS + 1} times in a row "
                 "before it had stored anything; see the logs of Ray, and whether its "
                 "machine has enough memory."
             )
-        _NOTES.info("replay shard %d has died and is replaced by an empty one", shard)
+        _NOTES.info("replay shard %d is lost and replaced by an empty one", shard)
+        ray.kill(self._actors[shard])
         for waiting in (self._inserts, self._draws):
             for reference in [x for x, index in waiting.items() if index == shard]:
                 del waiting[reference]

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 
 import numpy as np
 import pytest
@@ -99,6 +100,19 @@ def test_killed_shard_is_replaced_by_an_empty_one(execute, kill, monkeypatch):
     kill(executor._loop._shards._actors[1])
     (report,) = executor.run(512)
     assert report.metrics["shard_restarts"] == 2
+
+
+@pytest.mark.slow
+def test_hanging_shard_is_replaced(execute):
+    settings = *SMALL, "environment.timeout=5"
+    executor = execute("cartpole_dqn", *settings, num_workers=2, shards=2)
+    executor.run(512)
+    before = int(executor.algorithm.updates)
+    os.kill(on_shards(executor, lambda _: os.getpid())[1], signal.SIGSTOP)
+    report = executor.run(1024)[-1]
+    assert report.metrics["shard_restarts"] == 1
+    assert int(executor.algorithm.updates) > before + 200
+    assert min(on_shards(executor, lambda x: int(x._algorithm.memory.size))) > 0
 
 
 class Here:
@@ -305,5 +319,5 @@ def test_shard_that_dies_again_and_again(ray, monkeypatch):
     monkeypatch.setattr(shards.Shards, "_create", lambda *_: dead)
     config = named.load("cartpole_dqn", SMALL)
     description = make.describe(config.environment)
-    with pytest.raises(cluster.WorkerError, match="shard 0 died 6 times in a row"):
+    with pytest.raises(cluster.WorkerError, match="shard 0 died or hung 6 times"):
         shards.Shards(config, description, [4], 1, 2)
