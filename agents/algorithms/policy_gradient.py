@@ -37,6 +37,9 @@ class Config(actor_critic.Config):
     normalize_advantages: bool = True
     """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
     # Optimization.
+    optimizer: dict | None = None
+    """Optimizer of the policy; without `value_optimizer`, of the sum of both losses,
+    except in PPO."""
     value_optimizer: dict | None = None
     """Optimizer of the values in place of `optimizer`; with a shared torso it trains
     only their last layer."""

@@ -40,6 +40,7 @@ class Config(off_policy.Config):
     temperature_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the weight of the entropy."""
     jit: bool = False
+    """Compile updates by XLA."""
     threads: str = "beside"
 
     def without_effect(self) -> dict[str, str]:

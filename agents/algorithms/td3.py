@@ -33,7 +33,8 @@ class Config(off_policy.Config):
     """Exploration noise: `gaussian`; `ornstein_uhlenbeck`, correlated in time; or
     `parameters`, which perturbs the policy's weights for a whole episode."""
     noise_std: bounds.NotNegative = 0.1
-    """Standard deviation of actions around the policy's, in units of half the range."""
+    """Standard deviation of actions around the policy's, in units of half the range;
+    with `ornstein_uhlenbeck`, that of each increment, so actions deviate more."""
     twin: bool = True
     """Use the smaller value of two critics for targets, not that of the first one."""
     target_noise: bounds.NotNegative = 0.2
@@ -47,6 +48,7 @@ class Config(off_policy.Config):
     critic_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of both critics."""
     jit: bool = False
+    """Compile updates by XLA."""
     threads: str = "beside"
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ class Stage(tf.Module):
     """
 
     rearranges = False
-    """Whether results are values of the input, so integers keep their bounds."""
+    """Flag of stages whose results are values of the input: integers keep their bounds."""
 
     def __init__(self, space: gymnasium.Space) -> None:
         """Create a stage for inputs of a space."""
