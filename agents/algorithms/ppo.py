@@ -75,14 +75,12 @@ class Config(policy_gradient.Config):
         together = self.network.shared and own_policy and own_value
         if together and self.value_learning_rate is not None:
             unused["value_learning_rate"] = "with a shared network"
-        policy, value = (
-            None if x is None else optimizers.unused_rate([x]).get("learning_rate")
-            for x in (self.optimizer, self.value_optimizer)
-        )
+        policy = optimizers.unused_rate([self.optimizer])
+        value = optimizers.unused_rate([self.value_optimizer])
         if value:
-            unused["value_learning_rate"] = value
+            unused["value_learning_rate"] = value["learning_rate"]
         if policy and (value or self.value_learning_rate is not None):
-            unused["learning_rate"] = policy
+            unused |= policy
         if not (own_policy or own_value):
             names = ("epochs", "minibatch_size", "block_size")
             names = *names, "adam_epsilon", "clip_norm"

@@ -179,17 +179,8 @@ def probe(address: str) -> None:
         f"no Ray cluster answers at {address!r} within {TIMEOUT:g} s; start one by "
         "`ray start --head`, and give the address that it names."
     )
-    here = address == "auto"
-    host, _, port = address.rpartition(":")
-    if not here and (not host or not port.isdigit() or "/" in host):
-        raise DistributedError(
-            f"--ray_address must be host:port or auto, got {address!r}."
-        )
-    try:
-        if not here:
-            socket.create_connection((host, int(port)), TIMEOUT).close()
-    except (OSError, OverflowError):
-        raise silence from None
+    if address != "auto" and not _listens(address):
+        raise silence
     program = "from ray.scripts import scripts; scripts.main()"
     command = [sys.executable, "-c", program, "health-check", "--address", address]
     try:
@@ -199,12 +190,26 @@ def probe(address: str) -> None:
     except subprocess.CalledProcessError as error:
         if b"AuthenticationError" not in error.stderr:
             raise silence from None
-        if here:  # Ray finds the token itself.
+        if address == "auto":  # Ray finds the token itself.
             return
         raise DistributedError(  # The user decides about tokens.
             f"the Ray cluster at {address!r} wants a token; set RAY_AUTH_MODE=token if "
             "you trust it, see docs/distributed.md."
         ) from None
+
+
+def _listens(address: str) -> bool:
+    """Return whether anything listens at `host:port`."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise DistributedError(
+            f"--ray_address must be host:port or auto, got {address!r}."
+        )
+    try:
+        socket.create_connection((host, int(port)), TIMEOUT).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _start(address: str | None) -> None:

@@ -264,7 +264,8 @@ def _cause(error: ray.exceptions.RayTaskError, index: int) -> Exception:
             "by your program only must be named as module:function."
         )
     if isinstance(cause, ValueError | RuntimeError):
-        if str(cause).startswith("Environment row"):  # One of this worker's rows.
-            cause.args = (f"Worker {index}, {str(cause)[0].lower()}{str(cause)[1:]}",)
+        text = str(cause)
+        if text.startswith("Environment row"):  # One of this worker's rows.
+            cause.args = (f"Worker {index}, e{text[1:]}",)
         return cause
     return cluster.WorkerError(str(error))

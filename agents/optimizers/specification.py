@@ -72,8 +72,9 @@ def rated(spec: Any, rate: Any) -> Any:
 
 
 def unused_rate(specs: Sequence[Any]) -> dict[str, str]:
-    """Map the field `learning_rate` to a reason if none of these optimizers takes it."""
-    if not specs or any(rated(spec, 0.0) is not spec for spec in specs):
+    """Map `learning_rate` to a reason if there are optimizers and none takes it."""
+    given = [spec for spec in specs if spec is not None]
+    if not given or any(rated(spec, 0.0) is not spec for spec in given):
         return {}
     return {"learning_rate": "on optimizers with rates of their own"}
 
