@@ -38,7 +38,7 @@ def blocks(*languages):
     return [(name, text) for name, language, text in BLOCKS if language in languages]
 
 
-SLOW = ("RayExecutor", '"natural_gradient"', '"lstm"')
+SLOW = ("RayExecutor", '"natural_gradient"', '"lstm"', "num_episodes=1000")
 """Words of code that takes long."""
 
 

@@ -112,7 +112,7 @@ TASKS = ("CartPole-v1", "Pendulum-v1", "HalfCheetah-v5")
 
 @pytest.mark.quick(
     *(f"{backend}-HalfCheetah-v5" for backend in NAMES + VECTOR),
-    *("workers-CartPole-v1", "process-Pendulum-v1", "vector-async-CartPole-v1"),
+    "workers-CartPole-v1",
     *(f"mujoco-{name}" for name in task.GYMNASIUM),
 )
 @pytest.mark.parametrize(

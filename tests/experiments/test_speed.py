@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import types
 
-import gymnasium
+import environments_for_tests
 import numpy as np
 import pytest
 from gymnasium import spaces as gs
@@ -15,7 +15,6 @@ from agents.environments import Environment, make
 from agents.experiments import config as experiment
 from agents.experiments import runs, speed
 from agents.tools import algorithm as algorithm_
-from agents.tools import spaces
 
 WORKERS = Environment("CartPole-v1", "workers")
 PARTS = {"environment": 2.0, "crossing": 1.0, "acting": 1.0, "remembering": 1.0}
@@ -94,36 +93,6 @@ def test_learning_is_measured_once_it_has_begun(monkeypatch, algorithm):
     assert set(result["parts_us"]) == {*PARTS, "learning"}
 
 
-class Strict(gymnasium.Env):
-    """Environment that allows one action of each part, and refuses all others."""
-
-    def __init__(self, action_space):
-        self.observation_space = gs.Box(-1, 1, (2,))
-        self.action_space = action_space
-        self._low, counts = spaces.integer_range(action_space)
-        self._counts = counts.ravel()
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._time = 0
-        return self._view()
-
-    def step(self, action):
-        expected = (self._choice + self._low.ravel()).reshape(self.action_space.shape)
-        if not np.array_equal(action, expected):
-            raise ValueError(f"{action} is not allowed.")
-        self._time += 1
-        observation, info = self._view()
-        return observation, 1.0, self._time == 7, False, info
-
-    def _view(self):
-        self._choice = self.np_random.integers(self._counts)
-        mask = [
-            np.arange(n) == x for n, x in zip(self._counts, self._choice, strict=True)
-        ]
-        return np.zeros(2, np.float32), {"action_mask": np.concatenate(mask)}
-
-
 @pytest.mark.parametrize(
     "action_space",
     [gs.Discrete(2), gs.Discrete(3, start=5), gs.MultiDiscrete([2, 3], start=[1, 0])],
@@ -132,7 +101,10 @@ class Strict(gymnasium.Env):
 def test_action_masks_are_obeyed(monkeypatch, action_space):
     monkeypatch.setattr(speed, "SECONDS", 0.05)
     environment = Environment(
-        functools.partial(Strict, action_space), "serial", 3, action_mask=True
+        functools.partial(environments_for_tests.Strict, action_space),
+        "serial",
+        3,
+        action_mask=True,
     )
     config = types.SimpleNamespace(environment=environment)
     assert speed._environments(config) > 0

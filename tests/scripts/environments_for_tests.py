@@ -11,6 +11,8 @@ import time
 import gymnasium
 import numpy as np
 
+from agents.tools import spaces
+
 
 class Counting(gymnasium.Env):
     """Observes the number of steps of its episode and a random number."""
@@ -256,3 +258,33 @@ def kernels(event):
     if event.kind == "update":
         return {"onednn": float(os.environ.get("TF_ENABLE_ONEDNN_OPTS", 0))}
     return None
+
+
+class Strict(gymnasium.Env):
+    """Environment that allows one action of each part, and refuses all others."""
+
+    def __init__(self, action_space):
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        self.action_space = action_space
+        self._low, counts = spaces.integer_range(action_space)
+        self._counts = counts.ravel()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._time = 0
+        return self._view()
+
+    def step(self, action):
+        expected = (self._choice + self._low.ravel()).reshape(self.action_space.shape)
+        if not np.array_equal(action, expected):
+            raise ValueError(f"{action} is not allowed.")
+        self._time += 1
+        observation, info = self._view()
+        return observation, 1.0, self._time == 7, False, info
+
+    def _view(self):
+        self._choice = self.np_random.integers(self._counts)
+        mask = [
+            np.arange(n) == x for n, x in zip(self._counts, self._choice, strict=True)
+        ]
+        return np.zeros(2, np.float32), {"action_mask": np.concatenate(mask)}
