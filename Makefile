@@ -5,6 +5,8 @@ ARGS ?=
 PYTEST_ARGS ?=
 VENV := .venv
 REQUIREMENTS := pyproject.toml constraints.txt
+# Hundreds of processes of the tests import the package, which compiles it once.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest
 
 .PHONY: help train test test-slow lint format docs clean
 
@@ -22,10 +24,10 @@ train: $(VENV)/installed
 	@$(VENV)/bin/agents train --config $(CONFIG) $(ARGS)
 
 test: lint
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(PYTEST) -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-slow: $(VENV)/installed-dev
-	$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
+	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check
