@@ -47,7 +47,8 @@ class Compiled(steps.Continued, tf.Module):
         self._max_length = max_length or env.max_length
         check(env)
         seed = tf.zeros([2], tf.int32)
-        initial = env.initial(num_envs, seed)
+        initial = _tensors(env.initial(num_envs, seed))
+        _require_rows(env, initial, num_envs)
         _require_inside(env, initial)
         self._state = tf.nest.map_structure(_variable, initial)
         self._score = _variable(tf.zeros([num_envs]))
@@ -123,7 +124,7 @@ class Compiled(steps.Continued, tf.Module):
 
     def _restart(self, rows: tf.Tensor) -> steps.Before:
         """Begin episodes in these rows, bool `[N]`; return all rows before acting."""
-        new = self._env.initial(self._size, self._draw())
+        new = _tensors(self._env.initial(self._size, self._draw()))
         tf.nest.map_structure(
             lambda x, value: x.assign(_where(rows, value, x)), self._state, new
         )
@@ -182,6 +183,7 @@ def check(env: functional_env.FunctionalEnv) -> None:
     if any(x.dtype == tf.resource for x in graph.captured_inputs):
         raise FunctionError(f"{name} uses a variable; put what changes into the state.")
     state, following, observation, (reward, terminal) = graph.structured_outputs
+    _require_rows(env, state, size)
     _expect(name, "transition", tf.nest.map_structure(_kind, state), following)
     specs = spaces.transform(
         lambda x: ([size, *x.shape], tf.as_dtype(x.dtype)),
@@ -192,9 +194,20 @@ def check(env: functional_env.FunctionalEnv) -> None:
     _expect(name, "terminal", ([size], tf.bool), terminal)
 
 
+def _require_rows(env: functional_env.FunctionalEnv, state: Any, size: int) -> None:
+    """Raise FunctionError unless all parts of an initial state have N rows."""
+    for part in tf.nest.flatten(state):
+        if part.shape.rank == 0 or part.shape[0] != size:
+            raise FunctionError(
+                f"{type(env).__name__}.initial gives a part of the state "
+                f"{part.shape.as_list()} for {size} environments; expected "
+                f"[{size}, ...]."
+            )
+
+
 def _require_inside(env: functional_env.FunctionalEnv, state: Any) -> None:
     """Raise FunctionError for bad first observations, or warn."""
-    leaves = [x.numpy() for x in tf.nest.flatten(env.observation(state))]
+    leaves = [np.asarray(x) for x in tf.nest.flatten(env.observation(state))]
     checker = ranges.RangeChecker(env.observation_space, 0)
     try:
         checker.require(leaves, range(len(leaves[0])))
@@ -213,6 +226,11 @@ def _expect(name: str, function: str, expected: Any, found: Any) -> None:
 
 def _kind(tensor: Any) -> tuple[list, tf.DType]:
     return (tensor.shape.as_list(), tensor.dtype)
+
+
+def _tensors(state: Any) -> Any:
+    """Return a state of tensors, or of what can be converted to them."""
+    return tf.nest.map_structure(tf.convert_to_tensor, state)
 
 
 def _variable(value: tf.Tensor) -> tf.Variable:

@@ -19,6 +19,8 @@ INDEX = "episodes.json"
 GIF_FPS = 50
 """Most frames per second that viewers of GIFs show in time."""
 _PALETTE = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
+_EVEN = "settb=1/90000,setpts=N/(FRAME_RATE*TB),fps=source_fps"
+"""Filters that count frames, as the times in `mkv` are whole milliseconds."""
 _CODECS = {
     "mp4": {"codec": "libx264", "pix_fmt_out": "yuv420p"},
     "gif": {"codec": "gif", "pix_fmt_out": "pal8", "output_params": ["-vf", _PALETTE]},
@@ -265,7 +267,7 @@ def _graph(lengths: list[int]) -> str:
         for row, column in places
     )
     held = [
-        f"[{index}]tpad=stop_mode=clone:stop={max(lengths) - length}[v{index}]"
+        f"[{index}]{_EVEN},tpad=stop_mode=clone:stop={max(lengths) - length}[v{index}]"
         for index, length in enumerate(lengths)
     ]
     inputs = "".join(f"[v{index}]" for index in range(len(lengths)))

@@ -167,10 +167,10 @@ class ExportablePolicy:
             ) from error
         logging.getLogger("tf2onnx").setLevel("CRITICAL")  # Errors are raised.
         path = directory / "policy.onnx"
+        function, signature = self._function(), list(self.inputs.values())
 
         def convert():
-            signature = list(self.inputs.values())
-            model, _ = tf2onnx.convert.from_function(self._function(), signature)
+            model, _ = tf2onnx.convert.from_function(function, signature)
             onnx.checker.check_model(model)  # Unknown operations are still there.
             return model
 
@@ -224,7 +224,10 @@ class ExportablePolicy:
         leaves = tf.nest.flatten(self._algorithm.initial_state(1))
         zero = not any(x.numpy().any() for x in leaves)
         if kind == "saved_model":
-            values = "the values that signature `initial_state` gives"
+            values = (
+                "the values that signature `initial_state` gives for an input "
+                "`batch_size`, int32 []"
+            )
             return f"{values}, which are all zero" if zero else values
         if zero:
             return "zeros"
@@ -248,18 +251,41 @@ class Stateless:
         self._count += 1
         return self._seed + [0, self._count * 1000003]
 
-    def normal(self, shape: Any) -> Any:
-        """Draw standard normal numbers, float32."""
+    def normal(
+        self, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = "float32"
+    ) -> Any:
+        """Draw normal numbers."""
         import tensorflow as tf
 
-        return tf.random.stateless_normal(shape, self._next())
+        return tf.random.stateless_normal(shape, self._next(), mean, stddev, dtype)
 
-    def uniform(self, shape: Any, minval: Any = 0, maxval: Any = 1, dtype: Any = None):
+    def truncated_normal(
+        self, shape: Any, mean: Any = 0.0, stddev: Any = 1.0, dtype: Any = "float32"
+    ) -> Any:
+        """Draw normal numbers within two standard deviations of the mean."""
+        import tensorflow as tf
+
+        draw = tf.random.stateless_truncated_normal
+        return draw(shape, self._next(), mean, stddev, dtype)
+
+    def uniform(
+        self, shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = "float32"
+    ) -> Any:
         """Draw uniform numbers in [minval, maxval)."""
         import tensorflow as tf
 
-        dtype = dtype or tf.float32
+        dtype = tf.as_dtype(dtype)
+        if maxval is None and dtype.is_floating:
+            maxval = 1
         return tf.random.stateless_uniform(shape, self._next(), minval, maxval, dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise runs.RunError(
+            "exported policies draw by generator.normal, truncated_normal or uniform, "
+            f"not {name}; change the method decide."
+        )
 
 
 def _names(prefix: str, structure: Any) -> list[str]:

@@ -193,6 +193,19 @@ class Short(Counter):
     max_length = 0
 
 
+class Unbatched(Counter):
+    def initial(self, size, seed):
+        return {**super().initial(size, seed), "level": tf.constant(1.0)}
+
+    def transition(self, state, action, seed):
+        return {**super().transition(state, action, seed), "level": state["level"]}
+
+
+class Fixed(Unbatched):
+    def initial(self, size, seed):
+        return {**super().initial(size, seed), "level": tf.ones([3])}
+
+
 class Misshapen(Counter):
     def observation(self, state):
         return state["time"]
@@ -207,12 +220,29 @@ class Misshapen(Counter):
         (Endless, "Endless.max_length must be a positive integer, got None"),
         (Short, "must be a positive integer, got 0"),
         (Reading, "fail when they are traced"),
+        (Unbatched, r"Unbatched.initial gives .* \[\] for 3 .*expected \[3, \.\.\.\]"),
+        (Fixed, r"Fixed.initial gives .* \[3\] for 2 .*expected \[2, \.\.\.\]"),
         (Misshapen, r"Misshapen.observation gives .*\[3\].*expected .*\[3, 2\]"),
     ],
 )
 def test_functions_that_break_the_rules(cls, text):
     with pytest.raises(compiled.FunctionError, match=text):
         compiled.Compiled(cls(), 2)
+
+
+def test_states_may_begin_as_arrays():
+    class Arrays(Counter):
+        def initial(self, size, seed):
+            return tf.nest.map_structure(
+                lambda x: np.zeros(x.shape, x.dtype.as_numpy_dtype),
+                super().initial(size, seed),
+            )
+
+    env = compiled.Compiled(Arrays(), 2)
+    env.compiled = False  # The mock calls Python.
+    agent = mock_algorithm.MockAlgorithm(env.action_space)
+    result = tools.simulate(env, agent, 12, training=False)
+    assert result["done"].numpy().any()
 
 
 def test_names_of_compiled_environments():

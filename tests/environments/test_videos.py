@@ -23,18 +23,19 @@ def write(directory, name, brightnesses, fps=25):
     return {"file": name, "return": 0.0, "length": len(frames) - 1}
 
 
-def test_grid_keeps_last_frames_and_leaves_other_cells_black(tmp_path):
+@pytest.mark.parametrize("fps", [15, 25, 29.97, 67])
+def test_grid_keeps_last_frames_and_leaves_other_cells_black(tmp_path, fps):
     levels = [[50, 100, 150], [200], [80, 120]]
     films = [
-        write(tmp_path, f"episode-{number}_return_0.0.mkv", row)
+        write(tmp_path, f"episode-{number}_return_0.0.mkv", row, fps)
         for number, row in enumerate(levels)
     ]
     joined = videos.join(tmp_path, films, "mp4")
     assert joined == [{**entry, "file": "grid.mp4"} for entry in films]
     assert [path.name for path in tmp_path.iterdir()] == ["grid.mp4"]
     videos.require_whole(tmp_path, joined)
-    fps, frames = read(tmp_path / "grid.mp4")
-    assert fps == 25
+    found, frames = read(tmp_path / "grid.mp4")
+    assert found == fps
     assert frames.shape == (3, 40, 60, 3)
     cells = frames.reshape(3, 2, 20, 2, 30, 3).mean((2, 4, 5)).reshape(3, 4)
     expected = [[50, 200, 80, 0], [100, 200, 120, 0], [150, 200, 120, 0]]
@@ -50,15 +51,16 @@ def test_grid_that_fails_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_grid_may_be_a_gif(tmp_path):
+@pytest.mark.parametrize(("fps", "length"), [(25, 3), (30, 5), (30, 20)])
+def test_grid_may_be_a_gif(tmp_path, fps, length):
     films = [
-        write(tmp_path, f"episode-{level}_return_0.0.mkv", [level] * 3)
-        for level in (37, 201)
+        write(tmp_path, f"episode-{level}_return_0.0.mkv", [level] * count, fps)
+        for level, count in ((37, 3), (201, length))
     ]
     joined = videos.join(tmp_path, films, "gif")
     videos.require_whole(tmp_path, joined)
     with Image.open(tmp_path / "grid.gif") as image:
-        assert (image.n_frames, image.size) == (3, (60, 20))
+        assert (image.n_frames, image.size) == (length, (60, 20))
         left, right = np.hsplit(np.asarray(image.convert("RGB")), 2)
     assert abs(left.mean() - 37) < 3
     assert abs(right.mean() - 201) < 3

@@ -339,9 +339,45 @@ def test_perform_is_exported_only_if_it_remembers_nothing(tmp_path):
     behind_stages = preprocessed.subclass(Waiting, ["center"])
     for agent in (Waiting(True), behind_stages(*found, 1, True)):
         remembering = policy_.ExportablePolicy(agent, *found)
-        with pytest.raises(runs.RunError, match="changes variables when it acts"):
-            remembering.write(tmp_path / "other", "saved_model", {})
-        assert not list((tmp_path / "other").iterdir())
+        for kind in policy_.FORMATS:
+            with pytest.raises(runs.RunError, match="decide.$") as raised:
+                remembering.write(tmp_path / "other", kind, {})
+            assert "changes variables when it acts" in str(raised.value)
+            assert not list((tmp_path / "other").iterdir())
+
+
+class Drawing(algorithm.Policy):
+    """Acts by a function of the generator."""
+
+    stochastic = True
+
+    def __init__(self, draw):
+        super().__init__()
+        self._draw = draw
+
+    def decide(self, observation, state, generator=None):
+        zeros = tf.zeros_like(observation[:, :1])
+        return zeros if generator is None else self._draw(generator, zeros), state
+
+
+def test_policies_draw_by_functions_of_generators(tmp_path):
+    found = gs.Box(-1, 1, (3,)), gs.Box(-1e3, 1e3, (1,))
+    draws = {
+        "normal": (lambda g, x: g.normal(tf.shape(x), x + 50, 2.0), 50, 2),
+        "truncated": (lambda g, x: g.truncated_normal(tf.shape(x), 50, 2.0), 50, 1.76),
+        "uniform": (lambda g, x: g.uniform(tf.shape(x), 20, 80), 50, 60 / 12**0.5),
+    }
+    for name, (draw, mean, deviation) in draws.items():
+        made = policy_.ExportablePolicy(Drawing(draw), *found)
+        made.write(tmp_path / name, "saved_model", {})
+        sample = tf.saved_model.load(str(tmp_path / name)).signatures["sample"]
+        many = tf.zeros([10_000, 3])
+        drawn = sample(observation=many, seed=tf.constant([1, 2]))["action"].numpy()
+        assert abs(drawn.mean() - mean) < 5 * deviation / 100
+        assert abs(drawn.std() - deviation) < 0.05 * deviation
+    made = policy_.ExportablePolicy(Drawing(lambda g, x: g.binomial([1], 1, 1)), *found)
+    with pytest.raises(runs.RunError, match="draw by generator.normal.*, not binomial"):
+        made.write(tmp_path / "other", "saved_model", {})
 
 
 class Begun(Waiting):
@@ -359,7 +395,8 @@ class Begun(Waiting):
     [
         (
             "saved_model",
-            "begins with the values that signature `initial_state` gives.\n",
+            "begins with the values that signature `initial_state` gives for an input "
+            "`batch_size`, int32 [].\n",
         ),
         ("litert", "begins with [1.0, 1.0] as `state_0`.\n"),
     ],

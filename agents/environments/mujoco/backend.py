@@ -125,10 +125,10 @@ class Mujoco(batch_env.Backend):
             target[rows] = leaf[rows]
 
     def _require_continued(self):
-        """Raise EnvDataError if MuJoCo restarted in the middle of an episode."""
-        restarted = not self.robot.resumes and self.simulations.restarted()
-        if np.any(restarted):
-            self._complain_of(restarted)
+        """Raise EnvDataError if MuJoCo could not make the step as it was."""
+        failed = not self.robot.resumes and self.simulations.failed()
+        if np.any(failed):
+            self._complain_of(failed)
 
     def _complain(self, result: batch_env.Results):
         unstable = self.simulations.unstable()
@@ -139,11 +139,14 @@ class Mujoco(batch_env.Backend):
     def _complain_of(self, unstable: np.ndarray):
         """Raise EnvDataError about rows, bool `[N]`, with unstable physics."""
         row = np.flatnonzero(unstable)[0]
-        raise batch_env.EnvDataError(
-            f"Environment row {row + self.first_row}: unstable physics at step "
-            f"{self._elapsed[row]} of its episode; a smaller timestep of the model, "
-            "weaker actuators or more damping may help."
+        where = f"at step {self._elapsed[row]} of its episode"
+        text = (
+            f"unstable physics {where}; a smaller timestep of the model, weaker "
+            "actuators or more damping may help."
         )
+        if self.simulations.uncontrolled()[row]:
+            text = f"controls {where} are not finite or huge; see the robot's control."
+        raise batch_env.EnvDataError(f"Environment row {row + self.first_row}: {text}")
 
     def _probe(self) -> tuple[gymnasium.Space, gymnasium.Space]:
         """Call all functions once; return the spaces of one row."""
@@ -159,4 +162,5 @@ class Mujoco(batch_env.Backend):
             self._judge()
             targets = [x.zeros(len(rows)) for x in spaces.flatten(spaces.spec(found))]
             functions.leaves(self.robot, observation, targets)
+            functions.require_keys(self.robot, observation, found)
         return found, space

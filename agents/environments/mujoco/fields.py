@@ -23,6 +23,18 @@ STATE = (
     *("mocap_pos", "mocap_quat", "eq_active", "userdata", "qacc_warmstart"),
 )
 """Fields of `mujoco.MjData` that the others derive from."""
+_BODY = (
+    *("xpos", "xquat", "xmat", "xipos", "ximat", "cinert", "crb", "cvel", "cacc"),
+    *("cfrc_int", "cfrc_ext", "xfrc_applied"),
+    *("subtree_com", "subtree_linvel", "subtree_angmom"),
+)
+"""Fields of bodies whose names do not begin with `body_`."""
+_FREEDOM = (
+    *("qvel", "qacc", "qacc_smooth", "qacc_warmstart", "cdof", "cdof_dot"),
+    *("qfrc_actuator", "qfrc_applied", "qfrc_bias", "qfrc_constraint"),
+    *("qfrc_inverse", "qfrc_passive", "qfrc_smooth"),
+)
+"""Fields of degrees of freedom whose names do not begin with `dof_`."""
 
 
 class FieldError(errors.Mistake):
@@ -47,13 +59,14 @@ class _Writable:
 class Fields(_Writable):
     """Fields of N simulations, or of their models.
 
-    Attributes are the fields of `mujoco.MjData` (or `MjModel`) as arrays `[N, ...]`.
+    Attributes are the fields of `mujoco.MjData` (or `MjModel`) as arrays `[N, ...]`,
+    but for contacts and others whose sizes change.
     Parts of the model are `body`, `joint`, `geom`, `site`, `actuator` and `tendon`,
     functions of a name or number that return their fields, and `sensor`, which returns
     its values. Fields with one number per part are `[N]`.
 
     Attributes:
-      model: The `mujoco.MjModel`.
+      model: The `mujoco.MjModel`, without what varies.
       dt: Seconds per step.
     """
 
@@ -113,6 +126,8 @@ class Part(_Writable):
         model, kind, index = self._fields.model, self._kind, self._index
         if kind == "joint":
             field, columns = _of_joint(model, name, index)
+        elif kind == "body":
+            field, columns = _of_body(model, name, index)
         else:
             field, columns = _of_part(model, kind, name), index
         return getattr(self._fields, field)[:, columns]
@@ -162,13 +177,20 @@ def find(model: Any, kind: str, name: str | int) -> int:
 
 
 def _of_part(model: Any, kind: str, name: str) -> str:
-    """Return the field with a quantity of parts that are not joints."""
+    """Return the field with a quantity of geoms, sites, actuators or tendons."""
     field = f"{kind}_{name}"
-    if kind == "body" and not hasattr(model, field):
-        return name
     if kind == "tendon" and not hasattr(model, field):
         return f"ten_{name}"
     return "ctrl" if field == "actuator_ctrl" else field
+
+
+def _of_body(model: Any, name: str, index: int) -> tuple[str, int]:
+    """Return the field with a quantity of a body, and its column there."""
+    if name in ("mocap_pos", "mocap_quat"):
+        if model.body_mocapid[index] < 0:
+            raise FieldError(f"Body {index} has no {name}, as it is no mocap body.")
+        return name, int(model.body_mocapid[index])
+    return (name if name in _BODY else f"body_{name}"), index
 
 
 def _of_joint(model: Any, name: str, index: int) -> tuple[str, int | slice]:
@@ -176,10 +198,10 @@ def _of_joint(model: Any, name: str, index: int) -> tuple[str, int | slice]:
     kind = model.jnt_type[index]  # Free, ball, slide or hinge.
     if name.startswith("qpos"):
         return name, _span(model.jnt_qposadr[index], (7, 4, 1, 1)[kind])
-    if name.startswith("q") or hasattr(model, f"dof_{name}"):
-        field = name if name.startswith("q") else f"dof_{name}"
+    if name in _FREEDOM or hasattr(model, f"dof_{name}"):
+        field = name if name in _FREEDOM else f"dof_{name}"
         return field, _span(model.jnt_dofadr[index], (6, 3, 1, 1)[kind])
-    return (f"jnt_{name}" if hasattr(model, f"jnt_{name}") else name), index
+    return (name if name in ("xanchor", "xaxis") else f"jnt_{name}"), index
 
 
 def _span(first: int, size: int) -> int | slice:

@@ -60,6 +60,16 @@ def leaves(robot: robot_.Robot, observation: Any, targets: list) -> list[np.ndar
     return found
 
 
+def require_keys(robot: robot_.Robot, observation: Any, space: gymnasium.Space) -> None:
+    """Raise ResultError unless an observation has the parts of its space."""
+    found, expected = spaces.paths(observation), spaces.paths(space)
+    if found != expected:
+        raise ResultError(
+            f"{type(robot).__name__}.observation has the parts {found}; expected those "
+            f"of observation_space, {expected}."
+        )
+
+
 def observation_space(robot: robot_.Robot, observation: Any) -> gymnasium.Space:
     """Return the space of one row, given the observation of all."""
     if robot.observation_space is not None:

@@ -41,6 +41,7 @@ class RobotEnv(gymnasium.Env):
         self._renderer = None
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
+        super().reset(seed=seed)
         seeds = None if seed is None else [seed]
         return self._single(self._batch.reset(seeds=seeds)), {}
 

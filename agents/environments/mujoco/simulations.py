@@ -13,8 +13,10 @@ from agents.tools import checks, errors
 
 _STALE = ("cacc", "cfrc_int", "cfrc_ext")
 """Fields that only steps compute, if the robot wants forces."""
-_FIRST_BAD = 3
-"""First of the warnings of MuJoCo about unstable physics; all later ones are, too."""
+_UNSTABLE = 3
+"""First warning of MuJoCo about unstable physics, which make it restart."""
+_BAD_CONTROL = 6
+"""Last warning, about controls that are not finite or huge; it takes zeros then."""
 
 
 class ModelError(errors.Mistake):
@@ -46,6 +48,11 @@ class Simulations:
         self._state = self._bind("state")
         self._warning = self._bind("warning")
         self._state[:] = self._start
+        self._before, self._begun = self._state.copy(), np.ones(length, bool)
+        if self.model.neq:
+            self._bind("eq_active")
+        if "timestep" in robot.varied:
+            raise fields.FieldError("timestep cannot vary, as all rows share data.dt.")
         dt = self.model.opt.timestep * robot.frame_skip
         self._fields = lambda length, load: fields.Fields(self.model, dt, length, load)
         self.data = self._fields(length, self._read)
@@ -55,6 +62,7 @@ class Simulations:
     def step(self, control: np.ndarray) -> None:
         """Step all rows with controls `[N, nu]`."""
         self._bind("ctrl")[:] = control
+        self._before[:], self._begun[:] = self._state, False
         self._batch.step(nstep=self._robot.frame_skip)
 
     def begin(self, rows: np.ndarray, generators: list[np.random.Generator]) -> None:
@@ -66,14 +74,15 @@ class Simulations:
             self._vary(rows, random)
             self._batch.set_const(chosen)
         self._state[rows] = self._start
+        self._begun[rows] = True
         self._warning[rows] = 0
+        if self.model.neq:  # eq_active is a copy, which only computing renews.
+            self._batch.forward(chosen)
         written = self._fields(len(rows), lambda name: self._initial(name)[rows])
         self._robot.initial(written, random)
         for name in set(fields.STATE) & set(vars(written)):
             self._bind(name)[rows] = getattr(written, name)
-        self._batch.forward(chosen)
-        for name in self._forced & set(self._bound):
-            self._bound[name][rows] = 0
+        self._forward(chosen)
 
     def copy(self, row: int, model: Any) -> Any:
         """Return a row as `mujoco.MjData`, for pictures.
@@ -95,9 +104,13 @@ class Simulations:
         mujoco.mj_forward(model, data)
         return data
 
-    def restarted(self) -> np.ndarray:
-        """Return the rows where unstable physics made MuJoCo restart, bool `[N]`."""
-        return self._warning[:, _FIRST_BAD:, 1].any(1)
+    def failed(self) -> np.ndarray:
+        """Return the rows that MuJoCo had to correct in a step, bool `[N]`."""
+        return self._warning[:, _UNSTABLE:, 1].any(1)
+
+    def uncontrolled(self) -> np.ndarray:
+        """Return the rows whose controls it did not take, bool `[N]`."""
+        return self._warning[:, _BAD_CONTROL, 1] > 0
 
     def unstable(self) -> np.ndarray:
         """Return the rows whose state is not finite, bool `[N]`."""
@@ -127,13 +140,36 @@ class Simulations:
         if name not in self._known:
             raise fields.unknown("field of MjData", name, self._known)
         if name not in self._bound:
-            state = self._state.copy()
-            self._bind(name)
-            self._batch.forward()  # It also fills the new field.
-            self._state[:] = state
+            self._fill(name)
         view = self._bound[name].view()
         view.flags.writeable = False
         return view
+
+    def _fill(self, name: str) -> None:
+        """Bind a field and fill it, by repeating what was last done in each row.
+
+        Derived fields are those of the last time step, not of the present state.
+        """
+        try:
+            self._bind(name)
+        except ValueError:
+            raise fields.FieldError(
+                f"Field {name} of MjData is none of batches, as it does not have the same "
+                "size in all rows; use sensors or other fields."
+            ) from None
+        state = self._state.copy()
+        if not self._begun.all():
+            stepped = ~self._begun
+            self._state[stepped] = self._before[stepped]
+            self._batch.step(stepped, self._robot.frame_skip)
+        self._forward(self._begun)
+        self._state[:] = state
+
+    def _forward(self, chosen: np.ndarray) -> None:
+        """Compute what derives from the state in rows without a step, bool `[N]`."""
+        self._batch.forward(chosen)
+        for name in self._forced & set(self._bound):
+            self._bound[name][chosen] = 0
 
     def _initial(self, name: str) -> np.ndarray:
         """Return a live field of the state."""

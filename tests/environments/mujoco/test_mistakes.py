@@ -23,7 +23,12 @@ ACTIONS = np.random.default_rng(0).uniform(-1, 1, (60, 3, 1)).astype(np.float32)
             lambda data: data.body("x"),
             "no body 'x'; choose from ball, cart, pole, world",
         ),
-        (lambda data: data.body("pole").mess, "no field of MjData 'mess'"),
+        (lambda data: data.body("pole").mess, "no field of MjData 'body_mess'"),
+        (lambda data: data.body("pole").qpos, "no field of MjData 'body_qpos'"),
+        (lambda data: data.body("pole").mocap_pos, "no mocap_pos, as it is no mocap"),
+        (lambda data: data.joint("hinge").xpos, "no field of MjData 'jnt_xpos'"),
+        (lambda data: data.joint("free").ctrl, "no field of MjData 'jnt_ctrl'"),
+        (lambda data: data.ncon, "Field ncon of MjData is none of batches"),
         (lambda data: setattr(data, "qpos", 0), "qpos .* cannot be set.*read-only"),
     ],
 )
@@ -105,6 +110,21 @@ def test_observations_must_keep_their_shape_and_fit_their_space(create):
         create(Narrow())
 
 
+def test_observations_must_have_the_parts_of_their_space(create):
+    class Renamed(robots.CartPole):
+        box = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
+        observation_space = gymnasium.spaces.Dict(a_speed=box, b_place=box)
+
+        def observation(self, data):
+            ball = data.joint("free")
+            return {"place": ball.qpos[:, :3], "speed": ball.qvel[:, :3]}
+
+    with pytest.raises(
+        functions.ResultError, match=r"\['place', 'speed'\]; expected .*"
+    ):
+        create(Renamed())
+
+
 def test_exceptions_show_their_traceback(create):
     class Wrong(robots.CartPole):
         def reward(self, before, action, data):
@@ -138,16 +158,23 @@ def test_actuators_need_a_range_or_a_space(create):
         create(type("Free", (robots.CartPole,), {"model": free})())
 
 
-def test_unstable_physics_name_row_and_step(create):
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (1e9, "row 7: unstable .* step 2 of"),
+        (1e30, "row 7: controls at step 2 of its episode are not finite or huge"),
+    ],
+)
+def test_unstable_physics_name_row_and_step(create, action, text):
     class Wild(robots.CartPole):
         action_space = gymnasium.spaces.Box(-1e30, 1e30, (1,))
-        model = robots.MODEL.replace('ctrlrange="-1 1"', "")
+        model = robots.MODEL.replace('gear="5" ctrlrange="-1 1"', 'gear="500"')
 
     batch = create(Wild(0.0), 3, first_row=6)
     batch.reset()
     batch.step(np.zeros((3, 1)))
-    with pytest.raises(batch_env.EnvDataError, match="row 7: unstable .* step 2 of"):
-        batch.step([[0.0], [1e30], [0.0]])
+    with pytest.raises(batch_env.EnvDataError, match=text):
+        batch.step([[0.0], [action], [0.0]])
 
 
 def test_values_that_are_not_finite_name_the_row(create):
@@ -177,6 +204,12 @@ def test_what_varies_must_be_declared(create):
 
     with pytest.raises(fields.FieldError, match="no field of MjModel 'body_mas'; did"):
         create(Unknown())
+
+    class Faster(robots.Varied):
+        varied = ("timestep",)
+
+    with pytest.raises(fields.FieldError, match=r"timestep cannot vary.*data\.dt"):
+        create(Faster())
 
 
 def test_functions_that_are_no_robots_are_refused():

@@ -7,10 +7,11 @@ import mujoco
 import numpy as np
 import pytest
 import robots
+from gymnasium.utils import seeding
 
 from agents import testing
 from agents.environments import Environment, make
-from agents.environments.mujoco import simulations
+from agents.environments.mujoco import robot_env, simulations
 
 ACTIONS = np.random.default_rng(0).uniform(-1, 1, (60, 3, 1)).astype(np.float32)
 
@@ -125,32 +126,94 @@ def test_halves_are_parts_of_the_whole():
 
 
 def test_fields_have_the_names_of_mujoco(create):
-    batch = create(robots.CartPole())
+    batch, row = create(robots.CartPole()), Alone(robots.CartPole(), 2)
     batch.reset(seeds=[1, 2, 3])
+    row._random = seeding.np_random(2)[0]
+    row.reset()
     batch.step(ACTIONS[0])
-    data, model = batch[0], copy.copy(batch.simulations.model)
-    row = batch.simulations.copy(1, model)
-    mujoco.mj_forward(data.model, row)
-    data.cvel, data.xanchor, data.actuator_force  # Bound late, so filled anew. # noqa: B018
-    np.testing.assert_array_equal(data.qpos[1], row.qpos)
+    row.step(ACTIONS[0, 1])
+    data, row = batch[0], row.data
     for kind, name, quantities in (
-        ("body", "pole", ("xpos", "xquat", "cvel")),
+        ("body", "pole", ("xpos", "xquat", "cvel", "subtree_com", "xfrc_applied")),
         ("geom", "rod", ("xpos", "xmat")),
         ("site", "tip", ("xpos",)),
-        ("joint", "free", ("qpos", "qvel", "qacc", "xanchor")),
+        ("joint", "free", ("qpos", "qvel", "qacc", "qfrc_bias", "xanchor")),
+        ("actuator", "push", ("force", "ctrl")),
     ):
         ours, theirs = getattr(data, kind)(name), getattr(row, kind)(name)
         for quantity in quantities:
             found, expected = getattr(ours, quantity), getattr(theirs, quantity)
-            assert found.shape == (3, *expected.shape)
-            if quantity in ("qpos", "qvel", "cvel", "xanchor"):
-                np.testing.assert_array_equal(found[1], expected)
+            assert len(found) == 3
+            np.testing.assert_array_equal(found[1], np.squeeze(expected))
+    np.testing.assert_array_equal(data.joint("free").cdof[1], row.cdof[2:])
     assert data.joint("hinge").qpos.shape == data.actuator("push").force.shape == (3,)
-    assert data.sensor("angle").shape == data.actuator("push").ctrl.shape == (3,)
+    assert data.sensor("angle").shape == (3,)
     assert data.sensor("place").shape == (3, 3)
     assert data.joint(0).qvel.tolist() == data.qvel[:, 0].tolist()
     assert data.dt == 0.02
     assert len(data) == 3
+
+
+def test_fields_that_are_read_late_change_nothing(create):
+    """Whenever a field is read first, episodes with the same seeds are the same."""
+
+    class Rarely(robots.Calm):
+        frame_skip = 5
+
+        def observation(self, data):
+            late = data.time[0] > 0.5
+            height = data.geom("rod").xpos[:, 2] if late else np.zeros(len(data))
+            return np.concatenate([data.body("ball").xpos, height[:, None]], 1)
+
+    batch, episodes = create(Rarely()), []
+    for _ in range(2):
+        batch.reset(seeds=[1, 2, 3])
+        for action in ACTIONS[:4]:
+            batch.step(action)
+        batch.reset([1])  # A row that was not stepped.
+        episodes.append([batch.step(action)[:2] for action in ACTIONS[4:20]])
+    heights = [observation[:, 3].any() for (observation, _) in episodes[0]]
+    assert heights == sorted(heights)
+    assert not heights[0]
+    assert heights[-1]
+    for one, two in zip(*episodes, strict=True):
+        np.testing.assert_array_equal(one[0], two[0])
+        np.testing.assert_array_equal(one[1], two[1])
+
+
+def test_mocap_bodies_and_constraints_are_those_that_are_written(create):
+    class Held(robots.CartPole):
+        model = robots.MODEL.replace(
+            "</worldbody>",
+            '<body name="a" mocap="true"/><body name="b" mocap="true"/></worldbody>'
+            '<equality><weld body1="ball" body2="cart"/></equality>',
+        )
+
+        def initial(self, data, random):
+            super().initial(data, random)
+            assert data.eq_active.all()
+            data.eq_active = False
+            data.body("b").mocap_pos = [1.0, 2.0, 3.0]
+
+        def observation(self, data):
+            held = data.eq_active[:, :1].astype(np.float32)
+            return np.concatenate([held, data.body("b").mocap_pos], 1)
+
+    batch = create(Held())
+    for _ in range(3):
+        expected = [[0.0, 1.0, 2.0, 3.0]] * 3
+        assert batch.reset().tolist() == expected
+        assert batch.step(ACTIONS[0])[0].tolist() == expected
+
+
+def test_single_robots_seed_their_wrappers():
+    env = robot_env.RobotEnv(robots.CartPole())
+    numbers = []
+    for _ in range(2):
+        env.reset(seed=3)
+        numbers.append(env.np_random.uniform())
+    env.close()
+    assert numbers[0] == numbers[1]
 
 
 def test_models_are_files_next_to_the_class_or_specs(create, tmp_path):
