@@ -123,11 +123,12 @@ def card(made: pages.Page, name: str, values: dict) -> str:
     texts = [
         f"Return {middle}{between}, {count}, {values['steps']:,} steps",
         f"Wall time: {time}",
-        values["command"],
         f"{values['date']}: {', '.join(values['versions'])}",
     ]
-    score, time, command, versions = map(pages.escape, texts)
-    lines = f"<p>{score}</p><p>{time}</p><p><code>{command}</code></p>"
+    score, time, versions = map(pages.escape, texts)
+    lines = f"<p>{score}</p><p>{time}</p>"
+    for made_by in (*values.get("earlier", []), values):
+        lines += f"<p><code>{pages.escape(made_by['command'])}</code></p>"
     film = data(name, "webp")
     moving = (
         pages.image(film.read_bytes(), f"Policy of {name}") if film.exists() else ""

@@ -204,8 +204,10 @@ def difference(before: dict, after: dict) -> str:
     parts = []
     pairs = zip(before["metrics"], after["metrics"], strict=False)
     rows = [i for i, (a, b) in enumerate(pairs) if a != b]
-    if rows or len(before["metrics"]) != len(after["metrics"]):
-        parts.append(f"metrics differ from line {min(rows, default=-1) + 1} on")
+    lengths = [len(x["metrics"]) for x in (before, after)]
+    if rows or lengths[0] != lengths[1]:
+        first = min(rows, default=min(lengths))
+        parts.append(f"metrics differ from line {first + 1} on")
     counts = [collections.Counter(x["variables"]) for x in (before, after)]
     gone, new = (sum((a - b).values()) for a, b in (counts, counts[::-1]))
     if gone or new:

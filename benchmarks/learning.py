@@ -88,11 +88,11 @@ def train(
 ) -> pathlib.Path:
     """Train one seed, or finish it, unless it has the steps; returns the directory."""
     start = f"ray-seed{seed}" if num_workers else f"seed{seed}"
-    run = logdir / f"{start}-{config}"
-    if steps and run.exists() and evaluations(run)[-1]["step"] >= steps:
+    run = logdir.resolve() / f"{start}-{config}"
+    if steps and any(row["step"] >= steps for row in evaluations(run)):
         return run
     arguments = ["--config", config, "--seed", seed, "--quiet"]
-    arguments += ["--logdir", str(logdir), "--timestamp", start]
+    arguments += ["--logdir", str(run.parent), "--timestamp", start]
     if num_workers:
         arguments += ["--executor", "ray", "--num_workers", str(num_workers)]
     if steps:
@@ -104,7 +104,8 @@ def train(
 
 def evaluations(run: pathlib.Path) -> list[dict]:
     """Results of the phases of evaluation."""
-    rows = map(json.loads, (run / "metrics.jsonl").open())
+    path = run / "metrics.jsonl"
+    rows = records.read_rows(path) if path.exists() else []
     return [row for row in rows if row["phase"] == "evaluate"]
 
 

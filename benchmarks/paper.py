@@ -6,8 +6,8 @@ Trains every config as `learning.py` does, and stores the same results. Besides,
 `docs/results/paper.csv`, with the returns of all phases of all seeds, and
 `docs/results/paper.png`: for each task the returns of mean actions (evaluation) and of
 sampled actions (training), over environment steps and over hours. Lines are means over
-seeds; bands reach from the 25th to the 75th percentile of the episodes. Tasks that were
-trained before stay in both files. Interrupted, it goes on where it stopped.
+seeds; bands reach from the 25th to the 75th percentile of seeds. Tasks that were trained
+before stay in both files. Interrupted, it goes on where it stopped.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import learning
 import numpy as np
 from matplotlib import figure
 
-from agents.experiments import curves, named
+from agents.experiments import curves, named, records
 
 CONFIGS = ("cheetah", "walker", "hopper", "swimmer", "reacher", "ant")
 FOLDER = learning.ROOT / "docs/results"
@@ -79,7 +79,8 @@ def phases(config: str, seed: str, run: pathlib.Path) -> list[dict]:
 
 def draw(rows: list[dict[str, str]]) -> None:
     """Draw a column of two charts for each config."""
-    configs = sorted({row["config"] for row in rows}, key=CONFIGS.index)
+    configs = [*dict.fromkeys([*CONFIGS, *(row["config"] for row in rows)])]
+    configs = [x for x in configs if any(row["config"] == x for row in rows)]
     picture = figure.Figure((3.4 * len(configs), 5.6), layout="constrained")
     charts = picture.subplots(2, len(configs), squeeze=False)
     for (column, config), (line, axis) in itertools.product(
@@ -102,18 +103,13 @@ def draw(rows: list[dict[str, str]]) -> None:
 
 
 def over_seeds(rows: list[dict[str, str]], axis: str) -> np.ndarray:
-    """Return positions on an axis, and means over seeds there, `[4, points]`."""
-    seeds = {row["seed"] for row in rows}
-    columns = (axis, "mean", "lower", "upper")
-    found = [
-        np.array([[float(x[k]) for k in columns] for x in rows if x["seed"] == seed]).T
-        for seed in seeds
-    ]
-    first, last = max(x[0, 0] for x in found), min(x[0, -1] for x in found)
-    grid = np.unique(np.concatenate([x[0] for x in found]))
-    grid = grid[(first <= grid) & (grid <= last)]
-    values = [[np.interp(grid, x[0], y) for y in x[1:]] for x in found]
-    return np.vstack([grid, np.mean(values, 0)])
+    """Return positions on an axis, and mean and quartiles of seeds, `[4, points]`."""
+    seeds: dict[str, list] = {}
+    for row in rows:
+        seeds.setdefault(row["seed"], []).append((float(row[axis]), float(row["mean"])))
+    series = [records.Series(x, y, y, y) for x, y in map(np.transpose, seeds.values())]
+    curve = curves.aggregate("seeds", series)
+    return np.stack([curve.x, curve.mean, curve.lower, curve.upper])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """DQN and SAC against Stable-Baselines3 and SBX, and the sum tree of priorities.
 
     python benchmarks/replay.py --peers PYTHON [--repeats 3] [--only dqn|sac|tree]
+                                [--num_agents N]
 
 PYTHON is the interpreter of a virtual environment with `peers/requirements.txt`.
 Contestants take turns, each in a process of its own.
 
 - dqn: CartPole-v1, batches of 32, 64-64 networks, an update every 4 steps; we step 16
   environments at a time, the peers one;
-- sac: HalfCheetah-v5, batches of 256, 256-256 networks, an update every step;
+- sac: HalfCheetah-v5, batches of 256, 256-256 networks, an update every step; we step 4
+  environments at a time, the peers one;
 - tree: insert, sample and update 512 rows of a million with priorities.
 
 Two rates are ours: from the beginning, tracing and compilation included, and after the
@@ -48,11 +50,16 @@ def main() -> None:
     parser.add_argument("--peers", metavar="PYTHON", help="interpreter with the peers")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", choices=(*SETTINGS, "tree"))
+    parser.add_argument("--num_agents", type=int, help="number of our environments")
     parser.add_argument("--ours", action="store_true", help="without the peers, once")
     args = parser.parse_args()
     if args.ours:
-        print(json.dumps(ours(args.only)))
+        if args.only not in SETTINGS:
+            parser.error("--ours needs --only dqn or --only sac.")
+        print(json.dumps(ours(args.only, args.num_agents)))
         return
+    if not args.peers and args.only != "tree":
+        parser.error("--peers is missing.")
     names = [args.only] if args.only else [*SETTINGS, "tree"]
     result = {name: tree() if name == "tree" else compare(name, args) for name in names}
     print(json.dumps(result))
@@ -66,8 +73,11 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, float]:
         command = [args.peers, str(ROOT / f"benchmarks/peers/{script}.py"), *options]
         return [*command, "--env", env, "--algorithm", name, "--steps", str(steps)]
 
+    own = [sys.executable, __file__, "--ours", "--only", name]
+    if args.num_agents:
+        own += ["--num_agents", str(args.num_agents)]
     commands = {
-        "agents": [sys.executable, __file__, "--ours", "--only", name],
+        "agents": own,
         "sb3, 1 thread": peer("sb3"),
         "sb3, 2 threads": peer("sb3", "--threads", "2"),
         "sbx": peer("sb3_jax"),
@@ -93,7 +103,7 @@ def compare(name: str, args: argparse.Namespace) -> dict[str, float]:
     return result
 
 
-def ours(name: str) -> dict[str, float]:
+def ours(name: str, num_agents: int | None) -> dict[str, float]:
     """Steps per second of training, as many steps as the peers make, and later ones."""
     sys.path.insert(0, str(ROOT))
     from agents.experiments import named, runs
@@ -103,6 +113,8 @@ def ours(name: str) -> dict[str, float]:
     from agents import tools
 
     _, preset, steps, changes = SETTINGS[name]
+    if num_agents:
+        changes = [*changes, f"environment.num_agents={num_agents}"]
     config = named.load(preset, ["algorithm.start_size=1000", *changes])
     commands.use_threads(config)
     batch_env = runs.environments(config)

@@ -56,6 +56,10 @@ def measure(name: str) -> list[float]:
 def start(name: str, logdir: pathlib.Path, programs: str) -> float:
     """Return the seconds until a run reports its first update."""
     config = named.load(name)
+    if getattr(config.algorithm, "memory", None) != "unrolls":
+        sys.exit(
+            f"{name} does not learn from unrolls, whose length is the first update."
+        )
     batch = config.environment.num_agents * config.algorithm.unroll_length
     command = [sys.executable, "-m", "agents.scripts.train", "--config", name]
     command += ["--quiet", "--logdir", str(logdir), "--timestamp", "1"]

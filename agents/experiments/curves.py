@@ -130,7 +130,7 @@ def aggregate(
     end = min(one.x[-1] for one in series)
     if start > end:
         raise records.PlotError(
-            f"The runs of {label} do not overlap; plot them one by one."
+            f"The runs of {label} do not overlap; plot them one by one, or over steps."
         )
     if len(series) == 1:
         (one,) = series
@@ -223,6 +223,8 @@ def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
         axes.fill_between(
             positions, curve.lower, curve.upper, color=color, alpha=0.18, linewidth=0
         )
+        if len(positions) == 1:  # Where a band has no width.
+            axes.vlines(positions, curve.lower, curve.upper, color=color, alpha=0.5)
         lines += axes.plot(
             positions,
             curve.mean,

@@ -16,6 +16,8 @@ from agents.tools import config_files
 
 SHOWN = 3  # Differences between configs that a label lists.
 LONGEST = 24  # Characters of a value in a label.
+PROCESSES = ("num_workers", "timeout", "start_timeout")
+"""Settings of environments that change nothing but their processes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +80,13 @@ def _values(run: pathlib.Path) -> dict:
 def _shared(values: dict) -> dict:
     """Return the settings that runs of a curve share.
 
-    Runs may be longer than others, and be stopped, saved and shown in other ways.
+    Runs may be longer than others, be stopped, saved and shown in other ways, and use
+    other processes and devices.
     """
     shared = {x: y for x, y in values.items() if x not in ("seed", "train", "devices")}
+    if isinstance(environment := values.get("environment"), dict):
+        kept = {x: y for x, y in environment.items() if x not in PROCESSES}
+        shared["environment"] = kept
     interval = config_files.at(values, "train.eval_every")
     return {**shared, "train": {"eval_every": interval}}
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from written_runs import make_run, write_rows
 
 from agents.experiments import curves, groups, records
@@ -284,6 +285,26 @@ def test_runs_of_one_seed_are_different_curves(tmp_path, monkeypatch):
     found = drawn(monkeypatch, runs, tmp_path / "curve.png")
     expected = {"mine": 3, "mine (2)": 1, "mine (3)": 1}
     assert {label: curve.runs for label, curve in found.items()} == expected
+
+
+def test_runs_with_other_processes_are_one_curve(tmp_path, monkeypatch):
+    runs = [make_run(tmp_path, f"{seed}-mine", {0: 1.0}) for seed in range(2)]
+    for seed, run in enumerate(runs):
+        make_config(run, "Left-v0", 0.1, seed)
+        values = config_files.load_mapping(run / "config.yaml")
+        values["environment"] |= {"timeout": 60 + seed, "num_workers": 1 + seed}
+        config_files.dump(values, run / "config.yaml")
+    found = drawn(monkeypatch, runs, tmp_path / "curve.png")
+    assert {label: curve.runs for label, curve in found.items()} == {"mine": 2}
+
+
+def test_single_evaluations_have_a_band(tmp_path):
+    values = [np.array([x]) for x in (10.0, 50.0, 20.0, 80.0)]
+    canvas = curves._figure(
+        [curves.Curve("a", 3, *values)], "steps", "evaluate", "mean"
+    )
+    (lines,) = [x for x in canvas.axes[0].collections if isinstance(x, LineCollection)]
+    assert lines.get_segments()[0].tolist() == [[10.0, 20.0], [10.0, 80.0]]
 
 
 def test_runs_with_other_phases_are_different_curves(tmp_path, monkeypatch):
