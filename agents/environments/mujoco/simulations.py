@@ -48,6 +48,7 @@ class Simulations:
         self._state = self._bind("state")
         self._warning = self._bind("warning")
         self._state[:] = self._start
+        # What the last step began with, and rows that were not stepped since.
         self._before, self._begun = self._state.copy(), np.ones(length, bool)
         if self.model.neq:
             self._bind("eq_active")
@@ -154,8 +155,8 @@ class Simulations:
             self._bind(name)
         except ValueError:
             raise fields.FieldError(
-                f"Field {name} of MjData is none of batches, as it does not have the same "
-                "size in all rows; use sensors or other fields."
+                f"Batches have no field {name} of MjData, as its size may differ among "
+                "rows; use sensors or other fields."
             ) from None
         state = self._state.copy()
         if not self._begun.all():

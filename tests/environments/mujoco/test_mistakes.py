@@ -28,7 +28,7 @@ ACTIONS = np.random.default_rng(0).uniform(-1, 1, (60, 3, 1)).astype(np.float32)
         (lambda data: data.body("pole").mocap_pos, "no mocap_pos, as it is no mocap"),
         (lambda data: data.joint("hinge").xpos, "no field of MjData 'jnt_xpos'"),
         (lambda data: data.joint("free").ctrl, "no field of MjData 'jnt_ctrl'"),
-        (lambda data: data.ncon, "Field ncon of MjData is none of batches"),
+        (lambda data: data.ncon, "Batches have no field ncon of MjData"),
         (lambda data: setattr(data, "qpos", 0), "qpos .* cannot be set.*read-only"),
     ],
 )
