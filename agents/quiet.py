@@ -54,11 +54,11 @@ class _Loader(importlib.abc.Loader):
 def _silent_stderr() -> Iterator[None]:
     """Suppress the output of libraries to the error stream of the process."""
     try:
+        sys.stderr.flush()
         kept = os.dup(2)
-    except OSError:  # It is closed.
+    except (AttributeError, ValueError, OSError):  # There is none, or it is closed.
         yield
         return
-    sys.stderr.flush()
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     try:

@@ -64,6 +64,12 @@ def test_errors_of_the_import_are_raised(tmp_path):
     assert errors.endswith("ImportError: it is broken\n")
 
 
+def test_missing_error_streams_do_no_harm():
+    program = "import sys; sys.stderr = None; import agents; agents.Agent"
+    code, _ = errors_of(program)
+    assert code == 0
+
+
 def test_closed_error_streams_do_no_harm():
     program = "import os; os.close(2); import agents, tensorflow as tf; tf.constant(1)"
     assert errors_of(program) == (0, "")

@@ -95,7 +95,7 @@ def tell(env: VectorEnv, current: Any):
 def blaming(first_row: int, command: str) -> Iterator[None]:
     """Find the process of an `AsyncVectorEnv` behind an exception, if any.
 
-    Its row becomes the attribute `where` of the exception, which is raised again.
+    Its row becomes the attribute `agents_row` of the exception, which is raised again.
 
     Raises:
       EnvError: if the process has ended.
@@ -111,7 +111,7 @@ def blaming(first_row: int, command: str) -> Iterator[None]:
             if isinstance(env, AsyncVectorEnv):
                 row = _row_of_process(env, callers, error, first_row, command)
                 if row is not None:
-                    error.where = f"Environment row {row}"
+                    error.agents_row = row
                 break
         raise
 

@@ -38,6 +38,8 @@ class EnvPool(batch_env.Backend):
       BackendError: for settings that the other arguments decide.
     """
 
+    seeds_rows = False
+
     def __init__(
         self,
         id: str,
@@ -78,6 +80,7 @@ class EnvPool(batch_env.Backend):
 
     def __getitem__(self, index: int) -> Any:
         """Return the pool, since EnvPool gives no access to single environments."""
+        range(len(self))[index]  # noqa: B018
         return self._env
 
     def close(self):
@@ -104,8 +107,6 @@ class EnvPool(batch_env.Backend):
 
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
         if seeds is not None:
-            if len(rows) < len(self):
-                raise ValueError("EnvPool can seed all environments, not some of them.")
             ordered = np.empty(len(self), np.int64)
             ordered[rows] = seeds % SEEDS
             self._env.close()

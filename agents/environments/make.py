@@ -317,12 +317,12 @@ def _limit(env: Any) -> int | None:
     """Return the smallest episode limit among all wrappers."""
     limits = []
     while env is not None:
-        spec = getattr(env, "spec", None)
+        inside, spec = getattr(env, "__dict__", {}), getattr(env, "spec", None)
         for limit in (
-            env.__dict__.get("_max_episode_steps"),
+            inside.get("_max_episode_steps"),
             getattr(spec, "max_episode_steps", None),
         ):
             if isinstance(limit, int) and limit > 0:
                 limits.append(limit)
-        env = env.__dict__.get("env")
+        env = inside.get("env")
     return min(limits, default=None)

@@ -267,7 +267,8 @@ def _registered(id: str, max_length: int | None, kwargs: dict) -> gymnasium.Env:
     try:
         return gymnasium.make(id, **{UNCHECKED: True}, **limit, **kwargs)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):
-        pass
+        if registry_name(id) in gymnasium.registry:  # It needs another one.
+            raise
     except gymnasium.error.DependencyNotInstalled as error:
         if "box2d" not in str(error):
             raise

@@ -155,6 +155,7 @@ class _Whole:
         self._writer, _ = self._buffers.writers(env.single_observation_space, rows[0])
         self._elapsed = np.zeros(len(rows), np.int64)
         self._begun = np.zeros(len(rows), bool)  # Rows whose `following` is in use.
+        self._restarted = self._begun.copy()  # Rows that began in a step that restarts.
         self._finals = 0  # Last observations equal to firsts:
         self._firsts: set[bytes] | None = set()
 
@@ -181,13 +182,13 @@ class _Whole:
         if began.any():
             self._write(self._buffers.following, observation, began)
             self._write_last(began, info)
-        self._begun = began
+        self._begun, self._restarted = began, np.zeros(len(began), bool)
         self._elapsed[done] = 0
         if self._restart[0]:
             if (done & ~began).any():
                 observation = self._reset_rows(done & ~began)
                 self._write(self._buffers.following, observation, done & ~began)
-            self._begun = np.zeros(len(self._begun), bool)
+            self._begun, self._restarted = self._restarted, done.copy()
 
     def reset(self):
         """Begin episodes in the rows that the block marks."""
@@ -204,7 +205,7 @@ class _Whole:
         if mask.any():
             observation = self._reset_rows(mask, seeds)
             self._write(self._buffers.observation, observation, mask)
-        self._begun[self._begin] = False
+        self._begun[self._begin] = self._restarted[self._begin] = False
         self._elapsed[self._begin] = 0
 
     def _reset_rows(self, mask: np.ndarray, seeds: dict | None = None) -> Any:
@@ -224,9 +225,14 @@ class _Whole:
         if not everything:
             others = ~mask & ~self._begun
             leaves = self._fitting(observation)
-            for leaf, kept in zip(leaves, self._buffers.observation, strict=True):
-                new = leaf[others].astype(kept.dtype)  # The next step names NaN.
-                if not np.array_equal(new, kept[others], equal_nan=True):
+            restarted = self._restarted[others]
+            for leaf, last, first in zip(
+                leaves, self._buffers.observation, self._buffers.following, strict=True
+            ):
+                kept, new = last[others], leaf[others].astype(last.dtype)
+                kept[restarted] = first[others][restarted]
+                # The next step names NaN.
+                if not np.array_equal(new, kept, equal_nan=True):
                     raise batch_env.EnvDataError(
                         f"{self._name} does not obey reset_mask; use its autoreset "
                         "mode SAME_STEP, vectorization_mode sync among the kwargs, or "

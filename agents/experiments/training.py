@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import functools
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
@@ -41,6 +42,9 @@ def prepare(
     path = logdir / "config.yaml"
     if not path.exists():
         logdir.mkdir(parents=True, exist_ok=True)
+        config_files.dump(
+            sections.to_dict(config), io.StringIO()
+        )  # Or nothing appears.
         files.write(logdir / "versions.txt", versions())
         text = json.dumps(origin(config, command), default=str)
         files.write(logdir / "origin.json", text + "\n")
@@ -52,8 +56,7 @@ def prepare(
     changes = config_files.differences(past, present)
     steps = max(past["train"]["steps"], present["train"]["steps"])
     past["train"] |= {"steps": steps, "stop_at": config.train.stop_at}
-    if past != present:
-        forbidden = config_files.differences(past, present)
+    if forbidden := config_files.differences(past, present):
         raise runs.RunError(
             f"{logdir} was started with another config: {'; '.join(forbidden)}; "
             "use another --timestamp, or change its config.yaml."

@@ -67,6 +67,7 @@ class Backend(abc.ABC):
     """
 
     first_row = 0
+    seeds_rows = True
     """Offset of the row numbers in errors, if this is part of a larger batch."""
 
     def __init__(
@@ -165,6 +166,10 @@ class Backend(abc.ABC):
             if seeds.shape != rows.shape or (seeds < 0).any():
                 raise ValueError(
                     f"Expected {len(rows)} seeds that are not negative, got {seeds}."
+                )
+            if not self.seeds_rows and len(rows) < len(self):
+                raise ValueError(
+                    f"{type(self).__name__} can seed all environments, not some of them."
                 )
         self._done = self._done.copy()
         self._done[rows] = True

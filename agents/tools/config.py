@@ -108,6 +108,15 @@ def parameters(function: Callable) -> dict[str, Any]:
     return {x.name: x.default for x in found if "VAR_" not in x.kind.name}
 
 
+def takes_any(function: Callable) -> bool:
+    """Return whether a function takes arguments of any name."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except ValueError:
+        return True
+    return any(x.kind == x.VAR_KEYWORD for x in found)
+
+
 def call(
     function: Callable, arguments: dict, what: str, known: Iterable[str] | None = None
 ) -> Any:
@@ -117,12 +126,14 @@ def call(
       function: Class or function.
       arguments: Arguments by name.
       what: Name for error messages.
-      known: Names of legal arguments, by default those of the parameters.
+      known: Names of legal arguments, by default those of the parameters. If there are
+        none, all are legal.
 
     Raises:
       ConfigError: for unknown arguments, and for arguments that the function refuses.
     """
-    known = parameters(function) if known is None else known
+    if known is None:
+        known = () if takes_any(function) else parameters(function)
     for key in arguments:
         if known and key not in known:
             shown = [name for name in known if name != "space"]

@@ -3,7 +3,10 @@
 Every mistake is a `ConfigError` of one line that says what to do.
 """
 
+import io
 import pathlib
+import re
+import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -14,6 +17,19 @@ from agents.tools import files, plain_yaml, sections
 
 ENDINGS = (".json", ".yaml", ".yml")
 """Endings of config file names."""
+_PLAIN = re.compile(r"\w[\w./ -]*(:[\w./-]+)*")
+"""Texts that need no quotes inside of lists in brackets, unless they look like numbers."""
+
+
+class _Representer(yaml.representer.SafeRepresenter):
+    """Representer that quotes what could be read in another way."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        style = None if _PLAIN.fullmatch(text) else "'"
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Representer.add_representer(str, _Representer.represent_text)
 
 
 def override(values: dict, assignments: Iterable[str]) -> dict:
@@ -90,16 +106,29 @@ def load_mapping(filename: str | pathlib.Path) -> dict:
 
 
 def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
-    """Write a config as a YAML file that `load` and `sections.build` read back."""
+    """Write a config as a YAML file that `load` and `sections.build` read back.
+
+    Raises:
+      ConfigError: for values that YAML has no form for.
+    """
     writer = yaml.YAML(typ="safe", pure=True)
+    writer.Representer = _Representer
     writer.default_flow_style = None
+    writer.width = sys.maxsize  # Breaks could change texts.
     writer.sort_base_mapping_type_on_output = False
-    values = sections.to_dict(config)
-    if not isinstance(target, str | pathlib.Path):
-        writer.dump(values, target)
-        return
-    with files.whole(target) as partial:
-        writer.dump(values, partial)
+    text = io.StringIO()
+    try:
+        writer.dump(sections.to_dict(config), text)
+    except yaml.representer.RepresenterError as error:
+        value = str(error).partition(": ")[2]
+        raise config_.ConfigError(
+            f"a config cannot contain {value}, as its file could not; use numbers, text, "
+            "lists and mappings."
+        ) from None
+    if isinstance(target, str | pathlib.Path):
+        files.write(target, text.getvalue())
+    else:
+        target.write(text.getvalue())
 
 
 def at(config: dict, path: str) -> Any:
@@ -117,9 +146,18 @@ def differences(old: dict, new: dict, path: str = "") -> list[str]:
         left, right = old.get(key), new.get(key)
         if isinstance(left, dict) and isinstance(right, dict):
             lines += differences(left, right, full)
-        elif left != right:
+        elif not _same(left, right):
             lines.append(f"{full}: {left!r} -> {right!r}")
     return lines
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Return whether two values are equal, or both not a number."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return not differences(left, right)
+    return left == right or (left != left and right != right)
 
 
 def require_name(name: str, what: str) -> None:

@@ -66,7 +66,7 @@ def size(num_bytes: int) -> str:
 def whole(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path to write to, and replace the file by it at the end.
 
-    After any failure, the old file is still there, unchanged.
+    After any failure, the old file is still there, unchanged. The new one has its mode.
 
     Raises:
       WriteError: if the disk is full.
@@ -74,10 +74,12 @@ def whole(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
     path = pathlib.Path(path)
     target = pathlib.Path(os.path.realpath(path))
     special = target.exists() and not target.is_file()  # Devices are not replaced.
-    partial = target if special else target.with_name(f".{target.name}")
+    partial = target if special else target.with_name(f".{target.name}.partial")
     try:
         yield partial
         if not special:
+            if target.exists():
+                shutil.copymode(target, partial)
             flush(partial)
             partial.replace(target)
             flush(target.parent)

@@ -251,8 +251,9 @@ def run_child(descriptor: int):
             channel.send(channels.INVALID, error)
     except BaseException as error:
         code = _exit_code(error)
+        row = getattr(error, "agents_row", None)
         report = (
-            getattr(error, "where", None),
+            None if row is None else f"Environment row {row}",
             errors.reason(error),
             traceback.format_exc(),
         )

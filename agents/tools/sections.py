@@ -8,6 +8,8 @@ import dataclasses
 import typing
 from typing import Any
 
+import numpy as np
+
 from agents.tools import bounds, errors, schedules
 from agents.tools import config as config_
 
@@ -73,4 +75,4 @@ def to_dict(config: Any) -> Any:
         return {key: to_dict(value) for key, value in config.items()}
     if isinstance(config, list | tuple):
         return [to_dict(value) for value in config]
-    return config
+    return config.item() if isinstance(config, np.generic) else config

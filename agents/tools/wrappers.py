@@ -119,7 +119,8 @@ class FrameHistory(gymnasium.ObservationWrapper):
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         if self._frames is None:
-            self._frames = np.stack([observation] * (self._past.max() + 1))
+            frames = np.stack([observation] * (self._past.max() + 1))
+            self._frames = frames.astype(self.observation_space.dtype)
         self._step = (self._step + 1) % len(self._frames)
         self._frames[self._step] = observation
         return self._join(self._frames[(self._step - self._past) % len(self._frames)])
@@ -167,6 +168,8 @@ class RangeNormalize(gymnasium.Wrapper):
             low, span = self._action_range
             space = self.env.action_space
             action = low + (np.asarray(action) + 1) / 2 * span
+            if space.dtype.kind in "iu":
+                action = np.rint(action)
             action = action.clip(space.low, space.high).astype(space.dtype)
         observation, *rest = self.env.step(action)
         return self._normalize(observation), *rest

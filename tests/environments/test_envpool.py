@@ -84,6 +84,16 @@ def test_envpool_is_random_without_seeds():
     assert (first[0] != first[1]).all()
 
 
+def test_seeds_of_some_rows_are_refused_before_anything_changes(create):
+    pytest.importorskip("envpool")
+    batch = create("CartPole-v1", 2, "envpool")
+    batch.reset(seeds=[1, 2])
+    with pytest.raises(ValueError, match="all environments, not some"):
+        batch.reset([0], seeds=[3])
+    batch.step(np.zeros(2, int))
+    assert len([*batch]) == 2
+
+
 def test_envpool_without_a_limit(create):
     pytest.importorskip("envpool")
     batch = create("CliffWalking-v1", 2, "envpool")

@@ -16,7 +16,7 @@ from gymnasium.envs import registration
 from agents.environments import Environment, config, make, singles
 from agents.environments.mujoco import creation, task
 from agents.testing import mocks
-from agents.tools import bounds, checks, spaces
+from agents.tools import bounds, checks, errors, spaces
 from agents.tools import config as config_
 from agents.tools import wrappers as wrappers_
 
@@ -372,6 +372,20 @@ class Raised(gymnasium.ObservationWrapper):
         return observation * np.float32(self._times) + np.float32(self._plus)
 
 
+class Open(gymnasium.Wrapper):
+    """Wrapper that takes any arguments."""
+
+    def __init__(self, env, times=1, **others):
+        super().__init__(env)
+        assert (times, others) == (2, {"plus": 3})
+
+
+def test_wrappers_may_take_any_arguments():
+    wrapper = {"type": f"{__name__}:Open", "times": 2, "plus": 3}
+    environment = Environment("CartPole-v1", "serial", wrappers=[wrapper])
+    assert make.describe(environment).max_length == 500
+
+
 def unwrapped(env):
     return 5
 
@@ -428,6 +442,31 @@ def test_old_interface_is_adapted_as_the_error_says():
     _, reward, terminated, truncated, _ = batch.step(np.array([0, 1]))
     assert reward.tolist() == [2, 2]
     assert (terminated.tolist(), truncated.any()) == ([False, True], False)
+
+
+class Outer(Old):
+    """Environment that makes another one, which does not exist."""
+
+    def __init__(self):
+        gymnasium.make("Innner-v0")
+
+
+def test_missing_environments_inside_of_others_are_named():
+    gymnasium.register("OuterForTest-v0", Outer)
+    with pytest.raises(errors.Mistake, match="'OuterForTest-v0'.*Innner"):
+        make.describe(Environment("OuterForTest-v0"))
+    del gymnasium.registry["OuterForTest-v0"]
+
+
+class Grid(Old):
+    """Environment whose attribute `env` is no environment."""
+
+    def __init__(self):
+        self.env = np.zeros((3, 3))
+
+
+def test_attributes_with_the_name_of_environments_are_none():
+    assert make.describe(Environment(Grid)).max_length is None
 
 
 def test_wrappers_need_single_environments():

@@ -96,6 +96,26 @@ def registered():
     del gymnasium.registry["WholeForTest-v0"]
 
 
+class Obeying(Whole):
+    """Begins at a random number that unseeded resets draw one after the other."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self._random = np.random.default_rng(seed)
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        new = self._random.uniform(0, 9, (self.num_envs, 1)).astype(np.float32)
+        self._time = np.where(mask[:, None], new, getattr(self, "_time", new))
+        return self._time, {}
+
+
+@pytest.fixture
+def registered_obeying():
+    """Id of an environment that is vectorized by `Obeying`."""
+    entries = {"entry_point": One, "vector_entry_point": Obeying}
+    yield gymnasium.register("ObeyingForTest-v0", **entries)
+    del gymnasium.registry["ObeyingForTest-v0"]
+
+
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(
     ("kwargs", "mode"),
@@ -176,6 +196,29 @@ def test_last_observations_may_equal_all_others(create):
     for _ in range(vector.FINALS):
         batch.start(np.zeros((2, 1)), restart=True)
         assert batch.finish().numbers[:, transitions.NUMBERS :].tolist() == [[3, 3]] * 2
+
+
+@pytest.mark.parametrize("backend", ["vector-NextStep", "vector-SameStep"])
+def test_rows_may_be_reset_after_a_step_that_restarted_others(create, backend):
+    batch = create(mocks.MockEnvironment, 3, backend, kwargs={"durations": [3]})
+    batch.reset()
+    for _ in range(3):
+        batch.start(np.zeros((3, 1)), restart=True)
+        batch.finish()
+    assert batch.reset([1])[:, 0].tolist() == [2000]
+    batch.reset([1])
+    observation = batch.step(np.zeros((3, 1)))[0]
+    assert observation[:, 0].tolist() == [1001, 3001, 1001]
+
+
+@pytest.mark.usefixtures("registered_obeying")
+def test_vectorized_environments_are_random_without_seeds():
+    environment = Environment("ObeyingForTest-v0", "vector", 4)
+    halves, again = make.halves(environment), make.batch(environment)
+    first = [batch.reset() for batch in (*halves, again)]
+    assert len({one[0].tobytes() for one in first}) == 3
+    for batch in (*halves, again):
+        batch.close()
 
 
 def test_vector_environments_are_truncated_in_time():

@@ -109,12 +109,19 @@ def _nothing_is_left():
     assert psutil.Process().num_fds() <= descriptors
 
 
+def foreign():
+    error = OSError("boom")
+    error.where = ("file.c", 3)
+    raise error
+
+
 FAULTS = [
     (kill, "killed by SIGKILL", ""),
     (hard_exit, "exit code 3", ""),
     (soft_exit, "exit code 4", "SystemExit: 4"),
     (sleep, "within 3 s", "still running"),
     (unpicklable, "exit code 1", "this one"),
+    (foreign, "exit code 1", "OSError: boom"),
     (two_arguments, "exit code 1", "TwoArguments: first one"),
 ]
 
@@ -134,6 +141,7 @@ def process_batch(made, timeout=60):
     "soft_exit-exit code 4-SystemExit: 4-process_batch",
     "sleep-within 3 s-still running-process_batch",
     "unpicklable-exit code 1-this one-workers_batch",
+    "foreign-exit code 1-OSError: boom-workers_batch",
     "two_arguments-exit code 1-TwoArguments: first one-workers_batch",
 )
 @pytest.mark.parametrize("backend", [workers_batch, process_batch])

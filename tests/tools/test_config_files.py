@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from declared import FULL, Config, build, error
 
@@ -17,6 +18,71 @@ def test_file_round_trip(tmp_path):
     keys = [line.split(":")[0] for line in path.read_text().splitlines()]
     fields = [field.name for field in dataclasses.fields(Config)]
     assert [key for key in keys if key in fields] == fields
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("::1", ":0", "?x", "?a", "-", "- a", "a: b", "a #b", "[a", "{a}", "*a", "&a"),
+        *(
+            "!a",
+            "|",
+            ">",
+            "%a",
+            "@a",
+            "`a",
+            "'",
+            '"',
+            "~",
+            "null",
+            "yes",
+            "1e6",
+            ".nan",
+        ),
+        *(
+            "",
+            " a ",
+            "a\tb " + "long " * 40,
+            "line\nbreak",
+            "\u2028",
+            "ü",
+            "x:y",
+            "a,b",
+        ),
+        "2026-11-26",
+    ],
+)
+def test_texts_survive_the_file(tmp_path, text):
+    value = {"alone": text, "flow": {"list": [text, [text]], "map": {"key": text}}}
+    config_files.dump(value, tmp_path / "x.yaml")
+    assert config_files.load(tmp_path / "x.yaml") == value
+
+
+def test_random_texts_survive_the_file(tmp_path):
+    random = np.random.default_rng(0)
+    letters = [*"abc 19.,:;?!-_#&*|><=%@`'\"\\[]{}~\t\n"]
+    for _ in range(200):
+        text = "".join(random.choice(letters, random.integers(120)))
+        value = {"list": [text, {"key": text}]}
+        config_files.dump(value, tmp_path / "x.yaml")
+        assert config_files.load(tmp_path / "x.yaml") == value
+
+
+def test_numbers_of_numpy_survive_and_other_objects_are_refused(tmp_path):
+    value = {"a": np.int64(3), "b": [np.float32(0.5)], "c": np.bool_(True)}
+    config_files.dump(value, tmp_path / "x.yaml")
+    expected = {"a": 3, "b": [0.5], "c": True}
+    assert config_files.load(tmp_path / "x.yaml") == expected
+    message = error(lambda: config_files.dump({"a": tmp_path}, tmp_path / "y.yaml"))
+    assert message.startswith("a config cannot contain PosixPath(")
+    assert not (tmp_path / "y.yaml").exists()
+
+
+def test_what_is_not_a_number_does_not_differ_from_itself():
+    old, new = ({"a": {"b": float("nan"), "c": [float("nan"), 1]}} for _ in range(2))
+    assert config_files.differences(old, new) == []
+    new["a"]["c"][1] = 2
+    assert len(config_files.differences(old, new)) == 1
 
 
 @pytest.mark.parametrize("number", [1e-4, 1e-05, 3e22, 0.1, 1e6, -2.5, 1 / 3, 0.0])

@@ -125,7 +125,18 @@ def test_contents_are_on_disk_before_they_get_their_name(tmp_path, monkeypatch):
     wrap("fsync")
     wrap("replace")
     files.write(tmp_path / "file", "text")
-    assert calls == [("fsync", ".file"), ("replace", ".file"), ("fsync", tmp_path.name)]
+    partial = ".file.partial"
+    assert calls == [("fsync", partial), ("replace", partial), ("fsync", tmp_path.name)]
+
+
+def test_files_keep_their_mode_and_their_neighbors(tmp_path):
+    (tmp_path / ".file").write_text("other")
+    files.write(tmp_path / "file", "old")
+    (tmp_path / "file").chmod(0o640)
+    files.write(tmp_path / "file", "new")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / ".file").read_text() == "other"
 
 
 def test_sizes():

@@ -134,6 +134,20 @@ def test_frame_history(flatten, shape):
             np.testing.assert_array_equal(actual, frames.reshape(shape))
 
 
+def test_frame_history_has_the_dtype_of_its_space():
+    class Whole(mocks.MockEnvironment):
+        def reset(self, **kwargs):
+            super().reset(**kwargs)
+            return np.array([0, 0]), {}
+
+        def step(self, action):
+            return np.array([0.6, 0.5], np.float32), *super().step(action)[1:]
+
+    env = wrappers.FrameHistory(Whole(), [0, 1])
+    assert env.reset()[0].dtype == np.float32
+    assert env.step(np.zeros(1))[0].tolist() == [[np.float32(0.6), 0.5], [0.0, 0.0]]
+
+
 @pytest.mark.parametrize("indices", [[1, 2], [0, -1], []])
 def test_frame_history_needs_the_current_frame(indices):
     with pytest.raises(ValueError, match="offsets"):
@@ -171,6 +185,17 @@ def test_range_normalize_is_linear():
         np.testing.assert_array_equal(info["action"], inner)
         np.testing.assert_array_equal(observation, np.array(action, np.float32))
         assert observation.dtype == np.float32
+
+
+def test_range_normalize_reaches_all_integers():
+    inner = Ranges()
+    inner.action_space = spaces.Box(-2, 2, (1,), np.int64)
+    env = wrappers.RangeNormalize(inner, observation=False)
+    env.reset()
+    actions = np.linspace(-1, 1, 17, dtype=np.float32)
+    found = [env.step(action[None])[0].item() for action in actions]
+    expected = [-2] * 3 + [-1] * 3 + [0] * 5 + [1] * 3 + [2] * 3
+    assert found == expected
 
 
 def test_range_normalize_has_three_states():
