@@ -59,7 +59,7 @@ def imitate(
     data = _read(agent, recording)
     steps = data["reward"].shape[1]
     settings, length = agent.config.algorithm, 1
-    if settings.network.recurrent:
+    if getattr(getattr(settings, "network", None), "recurrent", False):
         length = getattr(settings, "chunk_length", settings.unroll_length)
     count = steps // length
     if not count:

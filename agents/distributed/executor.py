@@ -22,6 +22,13 @@ def topology(algorithm: actor.Divisible) -> type[phases.Phase]:
         )
     kind = getattr(memory, "topology", None)
     if kind in phases.TOPOLOGIES:
+        missing = [x for x in ("steps", "generator") if not hasattr(algorithm, x)]
+        if missing or not algorithm.acting():
+            what = f"the attribute {missing[0]}" if missing else "variables in acting()"
+            raise cluster.DistributedError(
+                f"{name} cannot run on Ray without {what}; see what "
+                "distributed.actor.Divisible lists."
+            )
         return phases.TOPOLOGIES[kind]
     raise cluster.DistributedError(
         f"{name} cannot run on Ray: its memory is none that acting and training can "

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gymnasium
@@ -114,12 +114,21 @@ class Wrapping:
         if not _takes_one(found):
             raise config_.ConfigError(f"{what} must take the environment first.")
         cls = functools.partial(found, env)
-        wrapped = config_.call(cls, self.arguments, what)
+        wrapped = config_.call(cls, self.arguments, what, _known(cls))
         if not isinstance(wrapped, gymnasium.Env):
             raise config_.ConfigError(
                 f"{what} must make a gymnasium.Env, got {type(wrapped).__name__}."
             )
         return wrapped
+
+
+def _known(function: Callable[..., Any]) -> Iterable[str]:
+    """Return names of a function's arguments; none if it takes any."""
+    with contextlib.suppress(ValueError):  # Functions in C have no signature.
+        found = inspect.signature(function).parameters.values()
+        if any(x.kind == x.VAR_KEYWORD for x in found):
+            return ()
+    return config_.parameters(function)
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:

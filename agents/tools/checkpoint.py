@@ -281,6 +281,11 @@ def _without_large(node: Any, path: str, large: dict[str, tf.Variable]) -> Any:
         node = node.variables
     if isinstance(node, (list, tuple)):
         node = dict(enumerate(node))
+    if isinstance(node, np.ndarray | np.generic | int | float | str | bytes):
+        raise CheckpointError(
+            f"{path[:-1]} of a checkpoint is of type {type(node).__name__}, which would "
+            "not be restored; use variables."
+        )
     if not isinstance(node, dict):
         return node
     rest = {}

@@ -108,15 +108,6 @@ def parameters(function: Callable) -> dict[str, Any]:
     return {x.name: x.default for x in found if "VAR_" not in x.kind.name}
 
 
-def takes_any(function: Callable) -> bool:
-    """Return whether a function takes arguments of any name."""
-    try:
-        found = inspect.signature(function).parameters.values()
-    except ValueError:
-        return True
-    return any(x.kind == x.VAR_KEYWORD for x in found)
-
-
 def call(
     function: Callable, arguments: dict, what: str, known: Iterable[str] | None = None
 ) -> Any:
@@ -126,14 +117,12 @@ def call(
       function: Class or function.
       arguments: Arguments by name.
       what: Name for error messages.
-      known: Names of legal arguments, by default those of the parameters. If there are
-        none, all are legal.
+      known: Names of legal arguments, by default of the parameters; if empty, all are.
 
     Raises:
       ConfigError: for unknown arguments, and for arguments that the function refuses.
     """
-    if known is None:
-        known = () if takes_any(function) else parameters(function)
+    known = parameters(function) if known is None else known
     for key in arguments:
         if known and key not in known:
             shown = [name for name in known if name != "space"]
@@ -169,11 +158,11 @@ def convert(
     if dataclasses.is_dataclass(hint):
         schedule = hint is schedules.Schedule
         return _schedule(value, path) if schedule else section(hint, value, path)
-    if origin is tuple and isinstance(value, list | tuple):
-        if arguments[-1] is ...:
-            return tuple(convert(arguments[0], x, path, section) for x in value)
-        if len(arguments) == len(value):
-            pairs = zip(arguments, value, strict=True)
+    if tuple in (hint, origin) and isinstance(value, list | tuple):
+        kinds = arguments or (Any, ...)
+        kinds = kinds[:1] * len(value) if kinds[-1] is ... else kinds
+        if len(kinds) == len(value):
+            pairs = zip(kinds, value, strict=True)
             return tuple(convert(kind, x, path, section) for kind, x in pairs)
     kind = arguments[-1] if arguments else Any  # Of the members.
     if dict in (hint, origin) and isinstance(value, dict):
@@ -199,6 +188,8 @@ def _name(hint: Any, value: Any) -> str:
 
 def _convert_scalar(hint: Any, value: Any) -> Any:
     """Convert to a number, flag or text; return None if that is impossible."""
+    if typing.get_origin(hint) is typing.Literal:
+        return value if value in typing.get_args(hint) else None
     if hint is float and isinstance(value, str):  # In YAML 1.1, 1e-4 is text.
         with contextlib.suppress(ValueError):
             value = float(value)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agents.tools import algorithm as algorithm_
-from agents.tools import checkpoint, simulation
+from agents.tools import checkpoint, errors, simulation
 from agents.tools import steps as steps_
 
 
@@ -38,6 +38,10 @@ class Report:
     finished: bool = True
     timing: dict[str, float] = dataclasses.field(default_factory=dict)
     """Further values that depend on the clock."""
+
+
+class MetricError(errors.Mistake):
+    """Metric of an algorithm with a name that it cannot have."""
 
 
 class Loop:
@@ -77,7 +81,16 @@ class Loop:
           checkpoints: Directory to save to at the ends of phases.
           state: Function that returns further JSON values to save.
           callbacks: Followers of the run; see `experiments.callbacks.Callbacks`.
+
+        Raises:
+          MetricError: if a metric has a name that reports use otherwise.
         """
+        reserved = {"phase", "step", *summary([0.0], [1])}
+        if taken := reserved.intersection(algorithm.metrics.names):
+            raise MetricError(
+                f"{type(algorithm).__name__} cannot have a metric {min(taken)!r}, as "
+                "reports use this name otherwise; choose another."
+            )
         self._batch_env = batch_env
         self._algorithm = algorithm
         self.plan = plan

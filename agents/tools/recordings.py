@@ -58,7 +58,8 @@ class Recorder:
         """Add one step.
 
         Raises:
-          RecordingError: for parts that are not finite, or not in the spaces.
+          RecordingError: for parts that are not finite, or do not fit the spaces;
+            observations beyond the bounds of a Box do.
         """
         values = (observation, action, next_observation)
         flags = zip((reward, terminated, truncated), FLAGS.items(), strict=True)

@@ -21,3 +21,19 @@ def test_runs_end_at_the_score_of_the_config():
     executor_.run(50)
     plan = executor_._loop.plan
     assert (plan.steps, plan.stop_at) == (150, 475)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({}, "without the attribute steps"),
+        ({"steps": 0}, "without the attribute generator"),
+        ({"steps": 0, "generator": 0}, "without variables in acting"),
+    ],
+)
+def test_own_algorithms_without_what_ray_needs_are_refused(more, text):
+    """Else workers would keep their first weights without a word."""
+    memory = types.SimpleNamespace(topology="synchronous")
+    agent = types.SimpleNamespace(memory=memory, acting=lambda: [], **more)
+    with pytest.raises(cluster.DistributedError, match=text):
+        executor.topology(agent)

@@ -31,6 +31,12 @@ def test_random_environments_conform(space):
     testing.check_batch_env(lambda: batch(env), reference=env, steps=40)
 
 
+@pytest.mark.parametrize("space", [gs.Discrete(1), gs.Box(0, 0, (2,))])
+def test_environments_whose_observations_are_all_equal_conform(space):
+    env = functools.partial(mocks.RandomEnvironment, space, gs.Discrete(3))
+    testing.check_batch_env(lambda: batch(env), reference=env, steps=40)
+
+
 def test_environments_that_count_their_episodes_conform_without_seeds():
     env = functools.partial(mocks.MockEnvironment, durations=[2, 5])
     testing.check_batch_env(lambda: batch(env), reference=env, seeded=False)

@@ -100,6 +100,15 @@ def test_round_trip(tmp_path):
     assert loaded["module"].weights.numpy().tolist() == [7, 7, 7]
 
 
+@pytest.mark.parametrize("value", [np.zeros(2), np.float32(1), 3, "x"])
+def test_values_that_would_not_be_restored_are_refused(tmp_path, value):
+    given = {"net": {"layers": [tf.Variable(0), value]}}
+    text = one_line(checkpoint.Checkpoints(tmp_path / "x").save, 1, given, {})
+    assert text.startswith("net/layers/1 of a checkpoint is of type ")
+    assert "use variables" in text
+    assert checkpoint.Checkpoints(tmp_path / "x").names() == []
+
+
 @pytest.mark.parametrize("name", ["a[1]", "a[1", "a*b?", "a\\b", "ü b", "{c}", "~"])
 def test_directories_have_any_name(tmp_path, name):
     save(checkpoint.Checkpoints(tmp_path / name), 1, 7)

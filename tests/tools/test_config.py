@@ -1,6 +1,7 @@
 """Configs from plain values."""
 
 import dataclasses
+import typing
 
 import pytest
 from declared import FULL, Config, Inner, Network, build, error
@@ -69,6 +70,13 @@ def test_element_types_are_converted_too():
     assert [type(x) for x in built.size] == [int, float]
     assert type(built.network.layers[0]) is int
     assert config.convert(list[float], [1, "1e-4"], "x") == [1.0, 1e-4]
+    assert config.convert(tuple, [1, "a"], "x") == (1, "a")
+    mode = typing.Literal["fast", "exact"]
+    assert config.convert(mode, "fast", "x") == "fast"
+    with pytest.raises(
+        config.ConfigError, match=r"must be typing.Literal\['fast', 'exact'\], got"
+    ):
+        config.convert(mode, "slow", "x")
     assert config.convert(dict[str, float], {"a": "1e-4"}, "x") == {"a": 1e-4}
     with pytest.raises(config.ConfigError, match="key 'x' must be str, got 1"):
         config.convert(list[str], ["a", 1], "x")

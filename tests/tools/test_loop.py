@@ -483,3 +483,10 @@ def test_every_row_contributes_its_first_episodes():
     episodes.add({"done": done[:3], "score": score[:3], "length": score[:3]})
     assert episodes.complete
     assert sorted(episodes.scores) == [1, 2, 30]
+
+
+@pytest.mark.parametrize("name", ["score", "step", "upper_quartile"])
+def test_metrics_with_names_of_reports_are_refused(name):
+    agent = algorithm.Algorithm(("loss", name))
+    with pytest.raises(loop.MetricError, match=f"cannot have a metric '{name}'"):
+        loop.Loop(None, agent, loop.Plan(100, 50, 0), 0)
