@@ -74,7 +74,7 @@ def whole(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
     path = pathlib.Path(path)
     target = pathlib.Path(os.path.realpath(path))
     special = target.exists() and not target.is_file()  # Devices are not replaced.
-    partial = target if special else target.with_name(f".{target.name}.partial")
+    partial = target if special else target.with_name(f".partial-{target.name}")
     try:
         yield partial
         if not special:

@@ -125,7 +125,7 @@ def test_contents_are_on_disk_before_they_get_their_name(tmp_path, monkeypatch):
     wrap("fsync")
     wrap("replace")
     files.write(tmp_path / "file", "text")
-    partial = ".file.partial"
+    partial = ".partial-file"
     assert calls == [("fsync", partial), ("replace", partial), ("fsync", tmp_path.name)]
 
 
