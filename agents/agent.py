@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import tensorflow as tf
-from ruamel import yaml
 
 from agents import offline
 from agents.environments import make
@@ -609,7 +608,7 @@ def _yaml(values: Any, path: str = "") -> str:
     text = io.StringIO()
     try:
         config_files.dump(values, text)
-    except yaml.representer.RepresenterError:
+    except config_.ConfigError:
         for key, part in values.items() if isinstance(values, dict) else ():
             _yaml(part, f"{path}.{key}" if path else key)  # One of them raises.
         raise AgentError(

@@ -6,7 +6,6 @@ Every mistake is a `ConfigError` of one line that says what to do.
 import io
 import pathlib
 import re
-import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -27,6 +26,13 @@ class _Representer(yaml.representer.SafeRepresenter):
     def represent_text(self, text: str) -> yaml.ScalarNode:
         style = None if _PLAIN.fullmatch(text) else "'"
         return self.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+class _Emitter(yaml.emitter.Emitter):
+    """Emitter that does not break texts with escapes, which would change some."""
+
+    def write_double_quoted(self, text: str, split: bool = True) -> None:
+        super().write_double_quoted(text, split=False)
 
 
 _Representer.add_representer(str, _Representer.represent_text)
@@ -114,7 +120,7 @@ def dump(config: Any, target: str | pathlib.Path | TextIO) -> None:
     writer = yaml.YAML(typ="safe", pure=True)
     writer.Representer = _Representer
     writer.default_flow_style = None
-    writer.width = sys.maxsize  # Breaks could change texts.
+    writer.Emitter = _Emitter
     writer.sort_base_mapping_type_on_output = False
     text = io.StringIO()
     try:
