@@ -42,9 +42,7 @@ def prepare(
     path = logdir / "config.yaml"
     if not path.exists():
         logdir.mkdir(parents=True, exist_ok=True)
-        config_files.dump(
-            sections.to_dict(config), io.StringIO()
-        )  # Or nothing appears.
+        config_files.dump(config, io.StringIO())  # Else some files would appear.
         files.write(logdir / "versions.txt", versions())
         text = json.dumps(origin(config, command), default=str)
         files.write(logdir / "origin.json", text + "\n")

@@ -67,8 +67,9 @@ class Backend(abc.ABC):
     """
 
     first_row = 0
-    seeds_rows = True
     """Offset of the row numbers in errors, if this is part of a larger batch."""
+    seeds_rows = True
+    """Whether some of the rows can be seeded, rather than only all of them."""
 
     def __init__(
         self,

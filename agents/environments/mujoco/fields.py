@@ -60,10 +60,10 @@ class Fields(_Writable):
     """Fields of N simulations, or of their models.
 
     Attributes are the fields of `mujoco.MjData` (or `MjModel`) as arrays `[N, ...]`,
-    but for contacts and others whose sizes change.
-    Parts of the model are `body`, `joint`, `geom`, `site`, `actuator` and `tendon`,
-    functions of a name or number that return their fields, and `sensor`, which returns
-    its values. Fields with one number per part are `[N]`.
+    except for contacts and others whose sizes change. Parts of the model are `body`,
+    `joint`, `geom`, `site`, `actuator` and `tendon`, functions of a name or number that
+    return their fields, and `sensor`, which returns its values. Fields with one number
+    per part are `[N]`.
 
     Attributes:
       model: The `mujoco.MjModel`, without what varies.

@@ -12,10 +12,10 @@ class Robot(abc.ABC):
     """Model of MuJoCo with functions that make it an environment of N rows.
 
     The functions are pure and see the simulations as `data`, whose attributes are the
-    fields of `mujoco.MjData` with a leading dimension: `data.qpos` is `[N, nq]`; of
-    contacts, whose number changes, sensors and forces tell. Parts
-    of the model have names: `data.joint("hinge").qpos` is `[N]`, and
-    `data.body("torso").xpos` is `[N, 3]`; see `fields.Fields`. For example:
+    fields of `mujoco.MjData` with a leading dimension: `data.qpos` is `[N, nq]`. There
+    are no contacts, whose number changes; use sensors or forces. Parts of the model
+    have names: `data.joint("hinge").qpos` is `[N]`, and `data.body("torso").xpos` is
+    `[N, 3]`; see `fields.Fields`. For example:
 
         class CartPole(Robot):
             model = "cartpole.xml"
