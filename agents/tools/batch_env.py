@@ -69,7 +69,7 @@ class Backend(abc.ABC):
     first_row = 0
     """Offset of the row numbers in errors, if this is part of a larger batch."""
     seeds_rows = True
-    """Whether some of the rows can be seeded, rather than only all of them."""
+    """Seeds for some of the rows are possible, rather than only for all of them."""
 
     def __init__(
         self,
