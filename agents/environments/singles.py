@@ -8,7 +8,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -114,7 +114,7 @@ class Wrapping:
         if not _takes_one(found):
             raise config_.ConfigError(f"{what} must take the environment first.")
         cls = functools.partial(found, env)
-        wrapped = config_.call(cls, self.arguments, what, _known(cls))
+        wrapped = config_.call(cls, self.arguments, what, _names(cls) or ())
         if not isinstance(wrapped, gymnasium.Env):
             raise config_.ConfigError(
                 f"{what} must make a gymnasium.Env, got {type(wrapped).__name__}."
@@ -122,13 +122,15 @@ class Wrapping:
         return wrapped
 
 
-def _known(function: Callable[..., Any]) -> Iterable[str]:
-    """Return names of a function's arguments; none if it takes any."""
-    with contextlib.suppress(ValueError):  # Functions in C have no signature.
+def _names(function: Callable[..., Any]) -> set[str] | None:
+    """Return names of a function's arguments; None if it may take any."""
+    try:
         found = inspect.signature(function).parameters.values()
-        if any(x.kind == x.VAR_KEYWORD for x in found):
-            return ()
-    return config_.parameters(function)
+    except ValueError:  # Functions in C have no signature.
+        return None
+    if any(x.kind == x.VAR_KEYWORD for x in found):
+        return None
+    return {*config_.parameters(function)}
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
@@ -189,10 +191,7 @@ def _parameters(id: str | Callable[..., Any]) -> set[str] | None:
             return None
         if isinstance(made, str):
             made = gymnasium.envs.registration.load_env_creator(made)
-    found = inspect.signature(made).parameters.values()
-    if any(x.kind == x.VAR_KEYWORD for x in found):
-        return None
-    return {x.name for x in found}
+    return _names(made)
 
 
 def registry_name(id: str) -> str:

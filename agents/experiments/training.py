@@ -42,11 +42,12 @@ def prepare(
     path = logdir / "config.yaml"
     if not path.exists():
         logdir.mkdir(parents=True, exist_ok=True)
-        config_files.dump(config, io.StringIO())  # Else some files would appear.
+        written = io.StringIO()
+        config_files.dump(config, written)  # If that fails, no file appears.
         files.write(logdir / "versions.txt", versions())
         text = json.dumps(origin(config, command), default=str)
         files.write(logdir / "origin.json", text + "\n")
-        config_files.dump(sections.to_dict(config), path)
+        files.write(path, written.getvalue())
         return
     old = runs.read_config(logdir)
     anywhere = dataclasses.replace(config, devices=experiment.Devices())
