@@ -173,6 +173,8 @@ class Agent:
           AgentError: for a row that has acted already, wrong indices, structures,
             shapes or types, values that are not finite or not in a discrete space, and
             masks that allow no action. Nothing changes in this case.
+          AlgorithmError: for a mistake in the class of the algorithm, among them a
+            `perform` that remembers something in variables if `independent`.
         """
         rows, single = self._rows(agent_indices)
         leaves = self._observation.batch(observation, len(rows), single)
@@ -404,6 +406,7 @@ class Agent:
 
         Raises:
           RunError: if the policy cannot be exported.
+          AlgorithmError: if the policy remembers something in variables.
         """
         exported = policy.ExportablePolicy(
             self.algorithm, self.observation_space, self.action_space
@@ -568,7 +571,7 @@ class Agent:
         initial = self.algorithm.initial_state(tf.size(rows))
         state = rows_.choose(new, initial, running)
         observation = self._observation.unflatten(list(leaves))
-        return spaces.flatten(self.algorithm.decide(observation, state)[0])
+        return spaces.flatten(calls.decide(self.algorithm, observation, state)[0])
 
 
 def _config(source: Any) -> experiment.Config:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import operator
 import pathlib
 import signal
@@ -18,7 +19,7 @@ from agents import agent as agent_
 from agents import environments
 from agents.environments import make
 from agents.experiments import display
-from agents.tools import batch_env, loop, spaces
+from agents.tools import batch_env, calls, loop, spaces
 
 WINDOW = 100
 """Number of episodes in `mean_return`."""
@@ -100,7 +101,8 @@ class Runner:
             evaluation_environment = environment
         self._evaluation_environment, self._evaluation = evaluation_environment, None
         self._best, self._saved, self._stopping = -np.inf, None, False
-        self._best_action = tf.function(agent.algorithm.decide, autograph=False)
+        decide = functools.partial(calls.decide, agent.algorithm)
+        self._best_action = tf.function(decide, autograph=False)
         rows = agent.num_agents
         self._rows = np.arange(rows)
         self._close = contextlib.ExitStack()
@@ -207,6 +209,7 @@ class Runner:
 
         Raises:
           AgentError: without an environment for it, or for less than one episode.
+          AlgorithmError: if the policy remembers something in variables.
         """
         if num_episodes < 1:
             raise agent_.AgentError(f"evaluation needs episodes, got {num_episodes}.")

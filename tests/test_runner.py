@@ -1,5 +1,6 @@
 """Episodes that a runner plays, counts and reports."""
 
+import dataclasses
 import io
 import os
 import signal
@@ -8,12 +9,13 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import agents
 from agents import agent as agent_
 from agents.environments import Environment, make
 from agents.testing import mock_algorithm, mocks
-from agents.tools import loop
+from agents.tools import algorithm, calls, loop
 
 decode = mocks.MockEnvironment.decode
 
@@ -182,8 +184,7 @@ def test_evaluation_sees_other_episodes_and_leaves_no_trace():
     assert evaluation.lengths == [1, 3] * 3
     assert training.lengths == [2] * 6
     assert len(agent.calls) == 1 + 2 * 12
-    assert {call.name for call in agent.algorithm.calls} == {"perform"}
-    assert not any(call.training for call in agent.algorithm.calls)
+    assert not agent.algorithm.calls  # It asks the policy apart from its rows.
 
 
 def test_best_evaluation_is_saved(tmp_path, monkeypatch):
@@ -432,6 +433,46 @@ def test_evaluation_acts_as_the_agent_does():
         expected.append(total)
     assert returns == expected
     assert len(set(returns)) == 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    type: str = f"{__name__}:Counting"
+
+
+class Counting(algorithm.Algorithm):
+    """Acts by the parity of the step of a row, counted in a variable."""
+
+    def __init__(self, observation_space, action_space, num_agents, *_):
+        super().__init__()
+        self.time = tf.Variable(tf.zeros([num_agents], tf.int64))
+
+    def begin_episodes(self, agent_indices, training=True):
+        zeros = tf.zeros_like(agent_indices, tf.int64)
+        self.time.scatter_nd_update(agent_indices[:, None], zeros)
+
+    def perform(self, agent_indices, observation, training=True):
+        ones = tf.ones_like(agent_indices, tf.int64)
+        self.time.scatter_nd_add(agent_indices[:, None], ones)
+        return tf.gather(self.time, agent_indices) % 2
+
+
+def test_state_in_variables_cannot_act_apart():
+    env = Noise()
+    spaces = env.observation_space, env.action_space
+    agent = agents.Agent.create(Config(), *spaces)
+    with agents.Runner(agent, Noise) as runner:
+        runner.run(num_steps=5)
+        for act in (
+            lambda: runner.evaluate(1),
+            lambda: agent.act(np.zeros(2), independent=True),
+        ):
+            with pytest.raises(calls.AlgorithmError, match="pass a state") as raised:
+                act()
+            assert str(raised.value).startswith(f"Counting.perform at {__file__}:")
+        assert agent.algorithm.time.numpy().tolist() == [5]
+        runner.run(num_steps=1)
+        assert agent.algorithm.time.numpy().tolist() == [6]
 
 
 class Parts(gymnasium.Env):

@@ -1,6 +1,5 @@
 """Policies as functions of named tensors, and exported files."""
 
-import itertools
 import logging
 import pathlib
 import re
@@ -12,11 +11,9 @@ from typing import Any
 import gymnasium
 
 from agents.experiments import runs
-from agents.tools import files, spaces
+from agents.tools import calls, files, spaces
 
 FORMATS = ("saved_model", "onnx", "litert")
-_WRITES = re.compile("Assign.*VariableOp$|ResourceScatter")
-"""Operations that change variables."""
 
 
 class ExportablePolicy:
@@ -67,7 +64,7 @@ class ExportablePolicy:
         state = [x for name, x in inputs.items() if name.startswith("state_")]
         observation = spaces.unflatten(self._observation, leaves)
         state = tf.nest.pack_sequence_as(self._state, state)
-        action, state = self._algorithm.decide(observation, state, generator)
+        action, state = calls.decide(self._algorithm, observation, state, generator)
         outputs = dict(
             zip(_names("action", self._action), spaces.flatten(action), strict=True)
         )
@@ -78,9 +75,9 @@ class ExportablePolicy:
         """Write the policy in one of `FORMATS`, and `card.md` with some facts.
 
         Raises:
-          RunError: if the format is unknown or cannot express the policy, which must
-            not remember anything in variables, the directory is not empty, or a package
-            is missing.
+          RunError: if the format is unknown or cannot express the policy, the directory
+            is not empty, or a package is missing.
+          AlgorithmError: if the policy remembers something in variables.
           WriteError: if it cannot be written; then the directory is empty.
         """
         import tensorflow as tf
@@ -118,13 +115,7 @@ class ExportablePolicy:
             return self.act(**dict(zip(self.inputs, values, strict=True)))
 
         function = tf.function(act, list(self.inputs.values()), autograph=False)
-        graph = function.get_concrete_function().graph.as_graph_def()
-        nodes = [graph.node, *(inner.node_def for inner in graph.library.function)]
-        if any(_WRITES.match(node.op) for node in itertools.chain(*nodes)):
-            raise runs.RunError(
-                f"{type(self._algorithm).__name__} changes variables when it acts, which "
-                "exported policies must not; pass a state through its method decide."
-            )
+        function.get_concrete_function()  # Mistakes show here, not in a converter.
         return function
 
     def _write_saved_model(self, directory: pathlib.Path) -> str:

@@ -67,14 +67,13 @@ class MockAlgorithm(algorithm.Algorithm):
         """Record the observation and return actions, random even in evaluation."""
         arrays = {"observation": observation}
         self._record("perform", agent_indices, arrays, training)
-        specs = spaces.flatten(self._specs)
-        leaves = tf.numpy_function(self._act, [agent_indices], [x.dtype for x in specs])
-        leaves = tf.nest.flatten(leaves)  # One leaf is not a list eagerly.
-        leaves = [
-            tf.ensure_shape(leaf, [None, *spec.shape])
-            for leaf, spec in zip(leaves, specs, strict=True)
-        ]
-        return spaces.unflatten(self._specs, leaves)
+        return self._draw(tf.size(agent_indices))
+
+    def decide(
+        self, observation: Any, state: Any, generator: Any = None
+    ) -> tuple[Any, Any]:
+        """Return actions as `perform` does, but record nothing."""
+        return self._draw(tf.shape(tf.nest.flatten(observation)[0])[0]), state
 
     def experience(
         self,
@@ -124,10 +123,22 @@ class MockAlgorithm(algorithm.Algorithm):
         count = tf.convert_to_tensor(self._count.assign_add(1))
         tf.numpy_function(append, [count, agent_indices, *leaves], [])
 
-    def _act(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return leaves of one action per row."""
+    def _draw(self, size: tf.Tensor) -> Any:
+        """Return actions `[size, ...]` in the graph."""
+        specs = spaces.flatten(self._specs)
+        leaves = tf.numpy_function(self._act, [size], [x.dtype for x in specs])
+        leaves = tf.nest.flatten(leaves)  # One leaf is not a list eagerly.
+        leaves = [
+            tf.ensure_shape(leaf, [None, *spec.shape])
+            for leaf, spec in zip(leaves, specs, strict=True)
+        ]
+        return spaces.unflatten(self._specs, leaves)
+
+    def _act(self, size: int) -> list[np.ndarray]:
+        """Return leaves of actions `[size, ...]`."""
         actions = [
-            self._space.sample() if self._action is None else self._action for _ in rows
+            self._space.sample() if self._action is None else self._action
+            for _ in range(size)
         ]
         columns = zip(*(spaces.flatten(action) for action in actions), strict=True)
         dtypes = [spec.dtype for spec in spaces.flatten(self._specs)]

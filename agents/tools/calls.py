@@ -4,7 +4,9 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import itertools
 import os
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
@@ -80,6 +82,33 @@ def perform(
         reason = f"must return {_text(expected)}, got {_text(action)}"
         refuse(algorithm, "perform", reason)
     return action
+
+
+def decide(policy: Any, observation: Any, state: Any, generator: Any = None) -> Any:
+    """Call `decide` of a policy, away from the running episodes of its rows.
+
+    Raises:
+      AlgorithmError: if it changes variables, while TensorFlow traces the function.
+    """
+    import tensorflow as tf
+
+    result = policy.decide(observation, state, generator)
+    if tf.executing_eagerly():
+        return result
+    graph = tf.compat.v1.get_default_graph().as_graph_def()
+    nodes = [graph.node, *(inner.node_def for inner in graph.library.function)]
+    if any(_WRITES.match(node.op) for node in itertools.chain(*nodes)):
+        defining = [x for x in _classes_of_users(type(policy)) if "decide" in vars(x)]
+        reason = (
+            "changes variables, so it cannot act apart from its running episodes; pass a "
+            "state through the method decide"
+        )
+        refuse(policy, "decide" if defining else "perform", reason)
+    return result
+
+
+_WRITES = re.compile("Assign.*VariableOp$|ResourceScatter")
+"""Operations that change variables."""
 
 
 def refuse(algorithm: Any, name: str, reason: str) -> NoReturn:

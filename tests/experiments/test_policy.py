@@ -10,7 +10,7 @@ from agents import agent as agent_
 from agents.experiments import policy as policy_
 from agents.experiments import runs
 from agents.preprocessing import preprocessed
-from agents.tools import algorithm, files
+from agents.tools import algorithm, calls, files
 
 pytestmark = pytest.mark.xdist_group("exported")  # They share trained agents.
 
@@ -340,9 +340,10 @@ def test_perform_is_exported_only_if_it_remembers_nothing(tmp_path):
     for agent in (Waiting(True), behind_stages(*found, 1, True)):
         remembering = policy_.ExportablePolicy(agent, *found)
         for kind in policy_.FORMATS:
-            with pytest.raises(runs.RunError, match="decide.$") as raised:
+            with pytest.raises(calls.AlgorithmError, match="decide.$") as raised:
                 remembering.write(tmp_path / "other", kind, {})
-            assert "changes variables when it acts" in str(raised.value)
+            assert "changes variables" in str(raised.value)
+            assert f"perform at {__file__}:" in str(raised.value)
             assert not list((tmp_path / "other").iterdir())
 
 
