@@ -506,8 +506,9 @@ class Agent:
             self._functions[name] = graph.get_concrete_function()
         try:
             result = self._functions[name](*map(tf.constant, (rows, given, *leaves)))
-        except tf.errors.InvalidArgumentError as error:
+        except tf.errors.OpError as error:
             if "longer than the memory" not in str(error):
+                calls.locate(self.algorithm, error)
                 raise
             raise AgentError(
                 f"{_name(rows)} is ahead of what {self.config.algorithm.type} can "

@@ -21,7 +21,7 @@ import psutil
 from agents.environments import make
 from agents.experiments import callbacks, curves, display, records, runs
 from agents.experiments import config as experiment
-from agents.tools import batch_env, config_files, errors, files, sections
+from agents.tools import batch_env, calls, config_files, errors, files, sections
 
 DRAWING = 10.0
 """Minimum time between two drawings of the curve, in seconds."""
@@ -275,7 +275,7 @@ class Training:
         ) as error:
             if isinstance(error, files.WriteError):
                 self._view.stopped("The last checkpoint is as it was.")
-            step, reason = self._loop.step, _reason(error)
+            step, reason = self._loop.step, calls.graph_reason(error)
             raise errors.Failure(f"stopped at step {step:,}: {reason}") from error
 
         if self._callbacks.stopping:
@@ -345,15 +345,3 @@ def _require_same_division(state: dict, num_shards: int, num_workers: int) -> No
         f"the replay memory of this run is in {shards} shards for {workers} workers; "
         f"go on with --executor ray --num_shards {shards} --num_workers {workers}."
     )
-
-
-def _reason(error: Exception) -> str:
-    """Return the line of an error without TensorFlow's additions."""
-    text = str(error)
-    if found := re.search(r"Detected unsupported operations .*?: (\w+)", text):
-        return (
-            f"XLA cannot compile the operation {found[1]}; use others in functional "
-            "environments, and set algorithm.jit=false for the rest."
-        )
-    line = text.partition("\n\t [[")[0].strip().split("\n")[-1]
-    return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)

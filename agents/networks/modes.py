@@ -24,9 +24,7 @@ def in_training() -> bool:
     return _training.get()
 
 
-_training: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "_training", default=False
-)
+_training = contextvars.ContextVar("_training", default=False)
 
 
 def convolutional(network: keras.layers.Layer) -> bool:

@@ -92,13 +92,8 @@ _PROVIDERS = {
 def _create(spec: Any, path: str) -> optimizer_.Optimizer:
     if isinstance(spec, optimizer_.Optimizer):
         return spec
-    spec = {"type": spec} if isinstance(spec, str) else spec
-    if not isinstance(spec, dict) or "type" not in spec:
-        raise config.ConfigError(
-            f"config key '{path}' must be a mapping with a 'type', got {spec!r}."
-        )
-    options = {key: value for key, value in spec.items() if key != "type"}
-    kind, arguments = str(spec["type"]), {}
+    options = config.declaration(spec, f"config key '{path}'")
+    kind, arguments = str(options.pop("type")), {}
     if kind in TYPES:
         cls = config.imported(TYPES[kind])
         hints = typing.get_type_hints(cls.__init__)

@@ -162,6 +162,7 @@ class Algorithm(Policy):
         Raises:
           InvalidArgumentError: if one is not finite; the message names it.
         """
+        values = {name: tf.cast(value, tf.float64) for name, value in values.items()}
         for name, value in values.items():
             tf.debugging.assert_all_finite(
                 value, f"{type(self).__name__}'s {name} is not finite."

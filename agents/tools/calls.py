@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import gymnasium
@@ -138,6 +138,61 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
         raised = AlgorithmError(place, _reason(error, name))
         raised.add_note("".join(traceback.format_exception(error)))
         raise raised from error
+
+
+def locate(algorithm: Any, error: Exception) -> None:
+    """Raise AlgorithmError if an operation of a user's line made a graph fail."""
+    found = _places(error) if _classes_of_users(type(algorithm)) else []
+    if not found:
+        return
+    name, line = found[0]
+    others = "".join(f" or {other}" for _, other in found[1:])
+    place = f"{type(algorithm).__name__}.{name} at {line}{others}"
+    raised = AlgorithmError(place, graph_reason(error))
+    raised.add_note("".join(traceback.format_exception(error)))
+    raise raised from error
+
+
+def graph_reason(error: Exception) -> str:
+    """Return the line of an error in a graph without TensorFlow's additions."""
+    text = str(error)
+    if found := re.search(r"Detected unsupported operations .*?: (\w+)", text):
+        return (
+            f"XLA cannot compile the operation {found[1]}; use others in functional "
+            "environments, and set algorithm.jit=false for the rest."
+        )
+    line = text.partition("\n\t [[")[0].strip().split("\n")[-1]
+    return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)
+
+
+def _places(error: Exception) -> list[tuple[str, str]]:
+    """Return functions and lines of a user that may have made a failed operation.
+
+    The error tells the line, except for operations in branches, which it only names.
+    """
+    from agents.tools import conditional
+
+    text = str(error)
+    frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', text)
+    candidates = [[traceback.FrameSummary(x, int(y), z) for x, y, z in frames]]
+    if not frames and (node := re.search(r"\{\{node (\S+?)\}\}", text)):
+        operations = [
+            operation
+            for graph in conditional.branches
+            for operation in graph.get_operations()
+            if operation.name == node[1]
+        ]
+        candidates = [operation.traceback for operation in operations]
+    found = {_place(x) for x in candidates} - {None}
+    return sorted(found)
+
+
+def _place(frames: Sequence[Any]) -> tuple[str, str] | None:
+    """Return the called function and the last line of a user in it, if there is one."""
+    calling = [i for i, x in enumerate(frames) if x.filename == __file__]
+    called = list(frames[calling[-1] + 1 :]) if calling else []
+    lines = [f"{x.filename}:{x.lineno}" for x in called if not _is_foreign(x)]
+    return (called[0].name, lines[-1]) if lines else None
 
 
 def _fits(expected: Any, value: Any) -> bool:

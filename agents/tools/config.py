@@ -60,7 +60,7 @@ def declaration(value: Any, what: str = "it") -> dict:
         return {"type": value}
     if not isinstance(value, dict) or "type" not in value:
         raise ConfigError(
-            f"{what} is a name or a mapping with a 'type', got {value!r}."
+            f"{what} must be a name or a mapping with a 'type', got {value!r}."
         )
     return dict(value)
 

@@ -21,7 +21,6 @@ LIBRARIES = sys.stdlib_module_names | {
 }
 """Packages whose frames say nothing about the code of a user."""
 
-
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 HEADER = "Traceback (most recent call last):"
 """First line of tracebacks."""

@@ -75,6 +75,7 @@ def simulate(
             calls.refuse(algorithm, "perform", str(batch_env.error))
         if batch_env.error is not None:
             raise batch_env.error from error
+        calls.locate(algorithm, error)
         raise
     batch_env.current = current
     return steps_.ended(records)

@@ -73,7 +73,11 @@ def test_line_search_survives_a_loss_that_is_no_number():
     [
         ("optimizer", {"type": "line_serch"}, "did you mean 'line_search'"),
         ("optimizer", {"type": "adam", "learning_rat": 1}, "optimizer.learning_rat"),
-        ("optimizer", None, "'algorithm.optimizer' must be a mapping with a 'type'"),
+        (
+            "optimizer",
+            None,
+            "'algorithm.optimizer' must be a name or a mapping with a 'type'",
+        ),
         (
             "value_optimizer",
             {"type": "multi_step", "optimizer": {"type": "natural_gradient"}},

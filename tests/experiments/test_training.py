@@ -10,32 +10,6 @@ from agents.tools import checkpoint, config_files, sections
 from agents.tools import config as config_
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (ValueError("plain"), "plain"),
-        (
-            ValueError(
-                "Graph execution error:\n\nFile x\n\nIt broke.\n\t [[{{node}}]]"
-            ),
-            "It broke.",
-        ),
-        (
-            ValueError(
-                "Graph execution error:\n\nDetected at node x\nDetected unsupported "
-                "operations when trying to compile graph x_0[] on XLA_CPU_JIT: Unique "
-                "(No registered 'Unique' OpKernel)\n\nFile x, line 3, in step"
-            ),
-            "XLA cannot compile the operation Unique; use others in functional "
-            "environments, and set algorithm.jit=false for the rest.",
-        ),
-        (ValueError("{{function_node __x}} It broke. [Op:Check] name: "), "It broke."),
-    ],
-)
-def test_reason_of_an_error(error, line):
-    assert training._reason(error) == line
-
-
 def test_new_directory_holds_the_complete_config(tmp_path):
     config = named.load("debug", ["train.steps=77"], seed=5)
     training.prepare(tmp_path / "run", config)

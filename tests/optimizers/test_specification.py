@@ -122,12 +122,15 @@ def test_optimizers_are_returned_as_they_are():
             "'a.optimizer.type' is 'natural_gradien'; did you mean 'natural_gradient'?",
         ),
         ("{type: plus, value: {type: plux}}", "'a.value.type' is 'plux'"),
-        ("{max_kl: 1}", "'a' must be a mapping with a 'type', got {'max_kl': 1}"),
-        ("3", "'a' must be a mapping with a 'type', got 3"),
-        ("null", "'a' must be a mapping with a 'type', got None"),
+        (
+            "{max_kl: 1}",
+            "'a' must be a name or a mapping with a 'type', got {'max_kl': 1}",
+        ),
+        ("3", "'a' must be a name or a mapping with a 'type', got 3"),
+        ("null", "'a' must be a name or a mapping with a 'type', got None"),
         (
             "{type: plus, policy: 3}",
-            "'a.policy' must be a mapping with a 'type', got 3",
+            "'a.policy' must be a name or a mapping with a 'type', got 3",
         ),
         # Options.
         ("{type: adam, beta1: 0.5}", "'a.beta1'; did you mean 'beta_1'?"),
@@ -161,7 +164,7 @@ def test_optimizers_are_returned_as_they_are():
         ("{type: natural_gradient, subsampling_fraction: 2}", "subsampling_fraction"),
         # Nested optimizers.
         ("line_search", "'a' (line_search): missing 1 required positional argument"),
-        ("{type: clipped, optimizer: null}", "'a.optimizer' must be a mapping with"),
+        ("{type: clipped, optimizer: null}", "'a.optimizer' must be a name or"),
         ("{type: plus, p: {type: minibatch}}", "'a.p' (minibatch): missing"),
     ],
 )

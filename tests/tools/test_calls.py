@@ -149,6 +149,90 @@ def test_mistakes_are_one_line_that_says_where(cls, name, where, text):
     assert str(again) == said
 
 
+class Far(Right):
+    def __init__(self):
+        super().__init__()
+        self.returns = tf.Variable([0.0])
+
+    def experience(self, agent_indices, observation, action, reward, *_):
+        self.returns.scatter_nd_add(agent_indices[:, None], reward)  # Here.
+
+
+class InBranch(Right):
+    def __init__(self):
+        super().__init__()
+        self.total = tf.Variable(0.0)
+
+    def end_episodes(self, agent_indices):
+        self.train_when(tf.size(agent_indices) > 0)
+
+    def train(self):
+        size = tf.random.uniform([], 4, 5, tf.int32)
+        self.total.assign_add(tf.reshape(tf.zeros([3]), [size])[0])  # Here.
+
+
+class Python(Right):
+    def perform(self, agent_indices, observation, training):
+        def divide(x):
+            return x / np.float32(int(x.sum()) // 0)  # Here.
+
+        action = super().perform(agent_indices, observation, training)
+        return tf.ensure_shape(tf.numpy_function(divide, [action], tf.float32), [2, 1])
+
+
+class NoNumber(Right):
+    def __init__(self):
+        super().__init__(("loss",))
+
+    def experience(self, agent_indices, observation, action, reward, *_):
+        self.report({"loss": tf.reduce_mean(tf.math.log(-reward))})  # Here.
+
+
+LATE = [
+    (Far, "experience", "indices[1] = [1] does not index into shape [1]."),
+    (InBranch, "end_episodes", "tensor with 3 values, but the requested shape has 4."),
+    (Python, "perform", ": ZeroDivisionError: integer division or modulo by zero."),
+    (NoNumber, "experience", "NoNumber's loss is not finite. : Tensor had NaN values."),
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "text"), LATE)
+def test_mistakes_of_running_graphs_say_where_too(cls, name, text):
+    with pytest.raises(calls.AlgorithmError) as error:
+        simulate(cls())
+    said = str(error.value)
+    assert said.startswith(f"{cls.__name__}.{name} at {__file__}:{line(cls, '# Here')}")
+    assert said.endswith(text)
+    assert "\n" not in said
+    assert "Error" in error.value.__notes__[0]
+
+
+def test_both_lines_are_told_if_branches_name_their_operations_alike():
+    class Twice(InBranch):
+        def begin_episodes(self, agent_indices, training):
+            size = tf.random.uniform([], 3, 4, tf.int32)
+            self.total.assign_add(tf.reshape(tf.zeros([3]), [size])[0])  # Here.
+
+    with pytest.raises(calls.AlgorithmError) as error:
+        simulate(Twice())
+    said = str(error.value)
+    for cls in (Twice, InBranch):
+        assert f"{__file__}:{line(cls)}" in said
+
+
+def test_failures_without_a_line_of_a_user_stay_what_they_are():
+    class Hidden(InBranch):
+        def train(self):
+            size = tf.random.uniform([], 4, 5, tf.int32)
+            self.total.assign_add(tf.cond(size > 0, lambda: self.failing(size), float))
+
+        def failing(self, size):
+            return tf.reshape(tf.zeros([3]), [size])[0]
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="shape has 4"):
+        simulate(Hidden())
+
+
 def test_what_was_raised_is_shown_below():
     with pytest.raises(calls.AlgorithmError) as error:
         simulate(Deep())
@@ -196,6 +280,32 @@ def test_mistakes_of_this_package_stay_what_they_are():
         envs = tools.InGraphBatchEnv(tools.BatchEnv(envs, blocking=True))
         with pytest.raises(error, match="NoneType"):
             tools.simulate(envs, agent, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("plain"), "plain"),
+        (
+            ValueError(
+                "Graph execution error:\n\nFile x\n\nIt broke.\n\t [[{{node}}]]"
+            ),
+            "It broke.",
+        ),
+        (
+            ValueError(
+                "Graph execution error:\n\nDetected at node x\nDetected unsupported "
+                "operations when trying to compile graph x_0[] on XLA_CPU_JIT: Unique "
+                "(No registered 'Unique' OpKernel)\n\nFile x, line 3, in step"
+            ),
+            "XLA cannot compile the operation Unique; use others in functional "
+            "environments, and set algorithm.jit=false for the rest.",
+        ),
+        (ValueError("{{function_node __x}} It broke. [Op:Check] name: "), "It broke."),
+    ],
+)
+def test_reason_of_an_error(error, line):
+    assert calls.graph_reason(error) == line
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from agents.tools import metrics
+from agents.tools import algorithm, metrics
 
 
 def test_means_of_what_was_updated_since_the_reset():
@@ -77,3 +77,10 @@ def test_value_that_is_not_finite_is_not_hidden():
     result = means.result()
     assert result["a"] != result["a"]
     assert result["b"] == 1.0
+
+
+def test_algorithms_report_integers_and_flags_too():
+    made = algorithm.Algorithm(("count", "share"))
+    for count, flag in ((3, True), (4, False)):
+        made.report({"count": tf.constant(count), "share": tf.constant(flag)})
+    assert made.metrics.result() == {"count": 3.5, "share": 0.5}
