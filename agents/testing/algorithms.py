@@ -1,8 +1,10 @@
 """Conformance checks that apply to every algorithm."""
 
 import collections
+import contextlib
 import functools
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +24,7 @@ from agents.tools import (
     simulation,
     spaces,
 )
+from agents.tools import algorithm as algorithm_
 
 SUPPORTED = "An algorithm supports some spaces"
 RUNS = "Functions run, also where TensorFlow traces them"
@@ -32,6 +35,7 @@ ALONE = "Rows act as if they were alone"
 ROWS = "Calls change only the rows they name"
 LEARNS = "Training changes what is trained"
 METRICS = "Metrics are finite"
+APART = "Policies decide as they perform, also apart from their rows"
 SEED = "Same seeds give the same numbers"
 GRAPH = "Graphs give the numbers of eager execution"
 CHECKPOINT = "Checkpoints hold all that is persistent"
@@ -87,25 +91,27 @@ def check_algorithm(
       ConformanceError: one line with the broken rule, the place, and expected and
         actual values.
     """
-    supported = False
+    refused = []
     given = (observation_space, action_space)
-    for pair in SPACES[:1] if None not in given else SPACES:
+    pairs = SPACES[:1] if None not in given else SPACES
+    for pair in pairs:
         pair = [x if y is None else y for x, y in zip(pair, given, strict=True)]
         create = functools.partial(_create, cls, pair, config)
-        try:
-            first = create(0)
-        except spaces.UnsupportedSpaceError:
-            continue
-        supported = True
         text = f"Observations: {pair[0]}; actions: {pair[1]}."
         try:
-            _check(first, create, pair, steps, tolerance)
+            first = create(0)
+            with _blamed(first):
+                _check(first, create, pair, steps, tolerance)
+        except spaces.UnsupportedSpaceError as error:
+            refused.append(errors.reason(error))
         except calls.AlgorithmError as error:
             line = conformance.line(RUNS, error.place, "no error", error.reason)
             raise conformance.ConformanceError(f"{line} {text}") from error
         except conformance.ConformanceError as error:
             raise conformance.ConformanceError(f"{error} {text}") from None
-    conformance.require(supported, SUPPORTED, "all of SPACES", "one", "none")
+    if len(refused) == len(pairs):
+        reasons = "; ".join(dict.fromkeys(refused))
+        conformance.fail(SUPPORTED, "__init__", "no error", reasons)
 
 
 def _create(
@@ -115,7 +121,26 @@ def _create(
     seed: int,
     num_agents: int = NUM_AGENTS,
 ) -> Any:
-    return cls(*pair, num_agents, MAX_LENGTH, config, seed)
+    arguments = *pair, num_agents, MAX_LENGTH, config, seed
+    if not isinstance(cls, type):
+        return cls(*arguments)
+    with calls.blame(cls, "__init__", spaces.UnsupportedSpaceError):
+        return cls(*arguments)
+
+
+@contextlib.contextmanager
+def _blamed(algorithm: Any) -> Iterator[None]:
+    """Raise AlgorithmError for exceptions of eager execution in a user's function."""
+    try:
+        yield
+    except (calls.AlgorithmError, conformance.ConformanceError):
+        raise
+    except Exception as error:
+        found = calls.place(traceback.extract_tb(error.__traceback__))
+        if found is None:
+            raise
+        with calls.blame(type(algorithm), found[0]):
+            raise
 
 
 def _check(
@@ -127,6 +152,7 @@ def _check(
 ) -> None:
     """Check an algorithm on one pair of spaces."""
     _check_perform(first, *pair, tolerance)
+    _check_decide(create(0), pair[0], tolerance)
     _check_rows(create(0), create(0, num_agents=NUM_AGENTS + 1), pair[0])
     learner, envs = create(0), _environments(pair)
     with calls.eagerly():
@@ -167,6 +193,29 @@ def _check_perform(
         conformance.require(traces == 1, ONE_TRACE, "perform", "1 trace", traces)
         if not training:
             conformance.require_same(FROZEN, "perform", before, _values(algorithm))
+
+
+def _check_decide(
+    algorithm: Any, observation_space: gymnasium.Space, tolerance: float
+) -> None:
+    """Check that `decide` and `perform` agree in episodes of several steps.
+
+    A `decide` that is made of `perform` may need the rows.
+    """
+    if type(algorithm).decide is algorithm_.Algorithm.decide:
+        return
+    everyone = tf.range(NUM_AGENTS)
+    _call(algorithm, "begin_episodes", everyone, False)
+    state = _call(algorithm, "initial_state", NUM_AGENTS)
+    for step in range(3):
+        observation = _samples(observation_space, step, NUM_AGENTS)
+        before = _copies(_attributes(algorithm))
+        action, state = _call(algorithm, "decide", observation, state)
+        after = _copies(_attributes(algorithm))
+        conformance.require_same(FROZEN, "decide", before, after)
+        expected = _call(algorithm, "perform", everyone, observation, False)
+        where = f"decide at step {step}"
+        conformance.require_same(APART, where, expected, action, tolerance)
 
 
 def _perform(
@@ -210,13 +259,14 @@ def _check_rows(
     """
     algorithm.learning = False
     everyone, named = list(range(NUM_AGENTS)), [5, 2]
-    sizes = {k: x.shape for k, x in _attributes(larger).items() if x.shape.rank}
+    shapes = {name: variable.shape for name, variable in _attributes(larger).items()}
     found = {
-        name: variable
+        name: (variable, axis)
         for name, variable in _attributes(algorithm).items()
-        if variable.shape.rank
-        and variable.shape[0] == NUM_AGENTS
-        and sizes.get(name, [0])[0] == NUM_AGENTS + 1
+        for axis, pair in enumerate(
+            zip(variable.shape, shapes.get(name, ()), strict=False)
+        )
+        if pair == (NUM_AGENTS, NUM_AGENTS + 1)
     }
     _call(algorithm, "begin_episodes", tf.constant(everyone), True)
     for _ in _step(algorithm, observation_space, everyone, last=False):
@@ -251,11 +301,14 @@ def _call(algorithm: Any, name: str, *arguments: Any) -> Any:
         return getattr(algorithm, name)(*arguments)
 
 
-def _others(variables: dict[str, tf.Variable], rows: list[int]) -> dict[str, Any]:
-    """Return the values of variables `[N, ...]`, with zeros for some rows."""
-    values = {name: variable.numpy().copy() for name, variable in variables.items()}
-    for value in values.values():
-        value[rows] = 0
+def _others(
+    variables: dict[str, tuple[tf.Variable, int]], rows: list[int]
+) -> dict[str, Any]:
+    """Return the values of variables with zeros for some rows, along their axes."""
+    values = {}
+    for name, (variable, axis) in variables.items():
+        values[name] = variable.numpy().copy()
+        np.moveaxis(values[name], axis, 0)[rows] = 0
     return values
 
 
@@ -367,7 +420,11 @@ def _values(
         tree.pop(checkpoint.MEMORY, None)
     found = _variables(tree)
     chosen = {k: x for k, x in found.items() if x.trainable or not trainable}
-    return {name: variable.numpy().copy() for name, variable in chosen.items()}
+    return _copies(chosen)
+
+
+def _copies(variables: dict[str, tf.Variable]) -> dict[str, np.ndarray]:
+    return {name: variable.numpy().copy() for name, variable in variables.items()}
 
 
 def _variables(node: Any, path: str = "") -> dict[str, Any]:

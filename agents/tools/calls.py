@@ -145,10 +145,9 @@ def locate(algorithm: Any, error: Exception) -> None:
     found = _places(error) if _classes_of_users(type(algorithm)) else []
     if not found:
         return
-    name, line = found[0]
-    others = "".join(f" or {other}" for _, other in found[1:])
-    place = f"{type(algorithm).__name__}.{name} at {line}{others}"
-    raised = AlgorithmError(place, graph_reason(error))
+    lines = " or ".join(line for _, line in found)
+    where = f"{type(algorithm).__name__}.{found[0][0]} at {lines}"
+    raised = AlgorithmError(where, graph_reason(error))
     raised.add_note("".join(traceback.format_exception(error)))
     raise raised from error
 
@@ -183,12 +182,12 @@ def _places(error: Exception) -> list[tuple[str, str]]:
             if operation.name == node[1]
         ]
         candidates = [operation.traceback for operation in operations]
-    found = {_place(x) for x in candidates} - {None}
+    found = {place(x) for x in candidates} - {None}
     return sorted(found)
 
 
-def _place(frames: Sequence[Any]) -> tuple[str, str] | None:
-    """Return the called function and the last line of a user in it, if there is one."""
+def place(frames: Sequence[Any]) -> tuple[str, str] | None:
+    """Return the function called here and the last line of a user, if there is one."""
     calling = [i for i, x in enumerate(frames) if x.filename == __file__]
     called = list(frames[calling[-1] + 1 :]) if calling else []
     lines = [f"{x.filename}:{x.lineno}" for x in called if not _is_foreign(x)]

@@ -369,9 +369,84 @@ class ForgetsGenerator(Small):
         return {"steps": self.steps, "weights": self.weights}
 
 
+class SecondAxis(Small):
+    """Has its rows on the second axis, and writes all."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.pairs = tf.Variable(tf.zeros([2, self.lengths.shape[0]]), trainable=False)
+
+    def end_episodes(self, agent_indices):
+        self.pairs.assign_add(tf.ones_like(self.pairs))
+
+
+class RaisesInTraining(Small):
+    """By a function that TensorFlow did not trace before."""
+
+    def update(self, gradient):
+        raise LookupError("no gradient")
+
+
+class RaisesAtFirst(Small):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.nothing.assign(1.0)
+
+
+class Decides(Small):
+    """Has its state outside of variables, too, and decides by it."""
+
+    def initial_state(self, size):
+        return tf.zeros([size])
+
+    def decide(self, observation, state, generator=None):
+        logits = tf.matmul(observation, self.weights) + 0.1 * state[:, None]
+        return tf.argmax(logits, -1) + self.start, state + 1.0
+
+
+class DecidesTheWorst(Decides):
+    def decide(self, observation, state, generator=None):
+        logits = tf.matmul(observation, self.weights) + 0.1 * state[:, None]
+        return tf.argmin(logits, -1) + self.start, state + 1.0
+
+
+class DecidesForgetfully(Decides):
+    """As if every step were the first one."""
+
+    def logits(self, observation, agent_indices):
+        length = tf.gather(self.lengths, agent_indices)
+        return tf.matmul(observation, self.weights) * (1.0 - 2.0 * length[:, None])
+
+
+class DecidesAndCounts(Decides):
+    def decide(self, *args):
+        self.lengths.assign_add(tf.ones_like(self.lengths))
+        return super().decide(*args)
+
+
+def test_algorithms_that_decide_conform():
+    spaces = gs.Box(-1, 1, (3,)), gs.Discrete(3, start=1)
+    testing.check_algorithm(Decides, None, *spaces)
+
+
 @pytest.mark.parametrize(
     ("cls", "rule", "text"),
     [
+        (SecondAxis, algorithms.ROWS, r"end_episodes of rows .5, 2. pairs\[0, 0\]"),
+        (
+            RaisesInTraining,
+            algorithms.RUNS,
+            rf"RaisesInTraining.experience at {HERE}:\d+: expected no error, got "
+            "LookupError: no gradient.",
+        ),
+        (
+            RaisesAtFirst,
+            algorithms.RUNS,
+            rf"RaisesAtFirst.__init__ at {HERE}:\d+: expected no error, got Attr",
+        ),
+        (DecidesTheWorst, algorithms.APART, "decide at step 0"),
+        (DecidesForgetfully, algorithms.APART, "decide at step 1"),
+        (DecidesAndCounts, algorithms.FROZEN, "decide lengths"),
         (
             CountsFromZero,
             algorithms.ACTIONS,
@@ -483,5 +558,6 @@ def test_what_has_as_many_entries_as_agents_by_chance_is_no_row():
 
 
 def test_algorithms_without_spaces_are_caught():
-    with pytest.raises(testing.ConformanceError, match=f"^{algorithms.SUPPORTED}"):
+    text = f"^{algorithms.SUPPORTED}; .* Only boxes and Discrete actions"
+    with pytest.raises(testing.ConformanceError, match=text):
         testing.check_algorithm(Small, None)
