@@ -585,6 +585,11 @@ def _config(source: Any) -> experiment.Config:
             return named.load(source)
         source = config_files.load(source)
     if dataclasses.is_dataclass(source):
+        if not hasattr(source, "type") and not hasattr(source, "algorithm"):
+            raise config_.ConfigError(
+                f"{type(source).__name__} needs a field 'type', which names its class as "
+                "'module:Class'."
+            )
         source = sections.to_dict(source)
     if not isinstance(source, dict):
         raise config_.ConfigError(

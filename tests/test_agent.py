@@ -16,7 +16,7 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import agent as agent_
-from agents import optimizers, tools
+from agents import networks, optimizers, tools
 from agents.environments import make
 from agents.experiments import named, runs
 from agents.testing import algorithms
@@ -506,6 +506,11 @@ def test_weights_move_between_agents(cartpole):
         ({"type": "dqm"}, config_.ConfigError, "dqn"),
         ({"type": "ppo"}, agent_.AgentError, "whole episodes.*give max_length"),
         (5, config_.ConfigError, "a config is the name"),
+        (
+            networks.NetworkConfig(),
+            config_.ConfigError,
+            "NetworkConfig needs a field 'type', which",
+        ),
         (
             {"algorithm": {"type": "dqn"}, "environment": "CartPole-v1"},
             *(config_.ConfigError, "'environment'"),

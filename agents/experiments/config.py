@@ -252,7 +252,12 @@ def algorithm_config(kind: str) -> type:
     module, _ = _location(kind)
     if kind in ALGORITHMS:
         return importlib.import_module(module).Config
-    return config_.find(f"{module}:Config")
+    found = config_.find(f"{module}:Config")
+    if "type" not in getattr(found, "__dataclass_fields__", ()):
+        raise config_.ConfigError(
+            f"'{module}:Config' must be a dataclass with a field type: str = {kind!r}."
+        )
+    return found
 
 
 def algorithm_class(kind: str) -> type:

@@ -32,11 +32,23 @@ def test_algorithms_may_be_named_by_their_path(tmp_path):
     assert type(agent).__name__ == "DQN"
 
 
+@dataclasses.dataclass
+class Config:
+    """Of an algorithm, without its type."""
+
+    rate: float = 0.1
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
         ("nothing_here:Mine", "cannot import 'nothing_here:Config': No module named"),
         ("agents.returns:Mine", "cannot import 'agents.returns:Config': module"),
+        (
+            f"{__name__}:Mine",
+            f"'{__name__}:Config' must be a dataclass with a field type: str = "
+            f"'{__name__}:Mine'.$",
+        ),
     ],
 )
 def test_wrong_paths_of_algorithms(kind, message):
