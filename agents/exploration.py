@@ -226,7 +226,10 @@ class ParameterNoise(Exploration):
 
         conditional.for_rows(draw, rows, tf.gather(self._new, rows))
         noise = [self.deviation * tf.gather(x, rows) for x in self._noise]
-        noisy = tf.vectorized_map(self._act, (observation, noise))
+        inputs = observation, noise
+        if rows.shape[0] is None:  # A batch that may be one is mapped wrongly.
+            inputs = tf.nest.map_structure(lambda x: tf.concat([x, x[:1]], 0), inputs)
+        noisy = tf.vectorized_map(self._act, inputs)[: tf.size(rows)]
         distance = tf.sqrt(tf.reduce_mean((noisy - action) ** 2))
         far = distance > tf.reduce_mean(self._std(rows, steps))
         change = tf.where(far, 1.0 / self._factor, self._factor)

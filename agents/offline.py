@@ -18,7 +18,7 @@ from agents.algorithms import (
     sac,
     td3,
 )
-from agents.networks import boxes
+from agents.networks import boxes, modes
 from agents.tools import algorithm as algorithm_
 from agents.tools import rows
 
@@ -78,7 +78,7 @@ def imitation(
     """Compute the behavioral-cloning loss, and return the variables it trains.
 
     The loss is the mean of -log p(action) or, for deterministic policies, the mean
-    squared difference of actions between -1 and 1.
+    squared difference of actions between -1 and 1. Penalties of layers are added.
 
     Args:
       algorithm: Algorithm with the policy to train.
@@ -176,14 +176,18 @@ def _(algorithm: actor_critic.ActorCritic) -> None:
 @imitation.register
 def _(algorithm: actor_critic.ActorCritic, items):
     first, network = items["first"], algorithm.network
-    parameters = network.policy(
-        algorithm.observations(items["observation"]),
-        network.initial_state(tf.shape(first)[0]),
-        first,
-    )
-    distribution = network.head.distribution(parameters)
-    log_prob = distribution.log_prob(_samples(algorithm, items["action"], first))
-    return -tf.reduce_mean(log_prob), network.policy_variables
+
+    def loss():
+        parameters = network.policy(
+            algorithm.observations(items["observation"]),
+            network.initial_state(tf.shape(first)[0]),
+            first,
+        )
+        distribution = network.head.distribution(parameters)
+        log_prob = distribution.log_prob(_samples(algorithm, items["action"], first))
+        return -tf.reduce_mean(log_prob), {}
+
+    return modes.learning(loss, network)()[0], network.policy_variables
 
 
 def _samples(algorithm: Any, action: Any, like: tf.Tensor) -> Any:
@@ -246,14 +250,23 @@ def _(algorithm: sac.SAC, items):
     action = algorithm.memory_action(items["action"])
     if action.dtype.is_floating:
         action = tf.atanh(tf.clip_by_value(action, -boxes.INSIDE, boxes.INSIDE))
-    seen = algorithm.observations(items["observation"])
-    log_prob = algorithm.distribution(seen).log_prob(action)
-    return -tf.reduce_mean(log_prob), algorithm.policy.trainable_variables
+
+    def loss():
+        seen = algorithm.observations(items["observation"])
+        return -tf.reduce_mean(algorithm.distribution(seen).log_prob(action)), {}
+
+    policy = algorithm.policy
+    return modes.learning(loss, policy)()[0], policy.trainable_variables
 
 
 @imitation.register
 def _(algorithm: td3.TD3, items):
     items = rows.merge_time(items)
-    ours = algorithm.best(algorithm.observations(items["observation"]))
-    difference = ours - algorithm.memory_action(items["action"])
-    return tf.reduce_mean(difference**2), algorithm.policy.trainable_variables
+
+    def loss():
+        ours = algorithm.best(algorithm.observations(items["observation"]))
+        difference = ours - algorithm.memory_action(items["action"])
+        return tf.reduce_mean(difference**2), {}
+
+    policy = algorithm.policy
+    return modes.learning(loss, policy)()[0], policy.trainable_variables

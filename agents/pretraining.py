@@ -87,7 +87,12 @@ def imitate(
     random = np.random.default_rng(seed)
     size = min(batch_size, count)
     chosen = (random.choice(count, size, replace=False) for _ in range(updates))
-    return np.array([step(_take(pieces, rows)).numpy() for rows in chosen])
+    losses = [step(_take(pieces, rows)).numpy() for rows in chosen]
+    if hasattr(algorithm, "target_policy"):  # Critics learn from its actions.
+        targets = algorithm.target_policy.variables
+        for target, variable in zip(targets, algorithm.policy.variables, strict=True):
+            target.assign(variable)
+    return np.array(losses)
 
 
 def fill(agent: Any, recording: str | pathlib.Path) -> int:

@@ -1,10 +1,10 @@
 """Returns and advantages: pure functions of float32 tensors `[B, T]`.
 
-There are `B` rows and `T` steps. `done` marks the last step of an episode; no sum
-crosses it, so a row may contain several episodes. `next_value` is the value of the
-observation after the step: the true last one if the episode was truncated, zero if it
-terminated; see `next_values`. Tensors of different shapes would broadcast to plausible
-numbers, so all must have one shape; a ValueError names those that do not.
+There are `B` rows and `T` steps, known during tracing. `done` marks the last step of an
+episode; no sum crosses it, so a row may contain several episodes. `next_value` is the
+value of the observation after the step: the true last one if the episode was truncated,
+zero if it terminated; see `next_values`. Tensors of different shapes would broadcast to
+plausible numbers, so all must have one shape; a ValueError names those that do not.
 """
 
 import tensorflow as tf

@@ -493,3 +493,30 @@ def test_structured_observations_reach_the_network():
 def test_impossible_parameter_noise_raises(std, factor):
     with pytest.raises(ValueError, match="must be"):
         exploration.ParameterNoise(lambda x: x, [], 2, std, factor)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_parameter_noise_of_convolutions_in_batches_of_any_size(size):
+    model = keras.Sequential(
+        [keras.layers.Conv2D(4, 3), keras.layers.Flatten(), keras.layers.Dense(2)]
+    )
+    model.build([None, 6, 6, 1])
+    noise = exploration.ParameterNoise(model, model.trainable_variables, 3, 0.5)
+    random = generator()
+    seen = tf.random.Generator.from_seed(1).normal([3, 6, 6, 1])
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None, 6, 6, 1]),
+        ]
+    )
+    def act(rows, seen):
+        return noise(rows, model(seen), STEPS, random, seen)
+
+    together = act(tf.range(3), seen)
+    noise.deviation.assign(0.1)
+    rows = tf.constant([2, 0][:size])
+    np.testing.assert_allclose(
+        act(rows, tf.gather(seen, rows)), tf.gather(together, rows), atol=1e-5
+    )

@@ -322,3 +322,31 @@ def test_forbidden_actions_are_refused(tmp_path):
 def test_sizes_of_imitation_are_positive(wrong):
     with pytest.raises(ValueError, match="must be positive, got"):
         pretraining.imitate(None, "nothing.npz", **wrong)
+
+
+def test_layers_are_in_training_mode(tmp_path):
+    """Statistics of batches learn, penalties count, and targets follow the policy."""
+    record(tmp_path / "expert.npz", BOX)
+    layers = [8, "batch_normalization"]
+    settings = {"type": "ppo", **UNROLLS, "network": {"layers": layers}}
+    agent = agent_.Agent.create(settings, SEEN, BOX)
+    losses = []
+    for penalty in (None, {"type": "l2", "l2": 10.0}):
+        layer = {"type": "dense", "units": 8, "kernel_regularizer": penalty}
+        penalized = {"type": "a2c", **UNROLLS, "network": [layer]}
+        other = agent_.Agent.create(penalized, SEEN, BOX)
+        losses.append(pretraining.imitate(other, tmp_path / "expert.npz", 1)[0])
+    assert losses[1] > losses[0] + 1
+    pretraining.imitate(agent, tmp_path / "expert.npz", 50)
+    means = [
+        x.numpy()
+        for x in agent.algorithm.network.non_trainable_variables
+        if "moving_mean" in x.path
+    ]
+    assert means
+    assert any(np.abs(x).max() > 0.01 for x in means)
+    agent = agent_.Agent.create({"type": "td3", **REPLAY}, SEEN, BOX)
+    pretraining.imitate(agent, tmp_path / "expert.npz", 20)
+    both = agent.algorithm.policy, agent.algorithm.target_policy
+    for one, two in zip(*(x.variables for x in both), strict=True):
+        np.testing.assert_array_equal(one, two)

@@ -388,6 +388,9 @@ class OffPolicy(schedules.Scheduled, algorithm.Algorithm):
 def twins(create: Callable[[], keras.layers.Layer]) -> tuple[Any, Any]:
     """Create a network, and its target network, which begins as a copy."""
     network, target = create(), create()
+    inner = network._flatten_layers()  # Also those in layers of users.
+    if any(isinstance(x, keras.layers.BatchNormalization) for x in inner):
+        raise ValueError("networks must not have batch statistics; targets lack them.")
     for new, old in zip(target.variables, network.variables, strict=True):
         new.assign(old)
     return network, target

@@ -117,7 +117,7 @@ class Batch:
 
     def _image(self, observation: Any) -> Any:
         """Return images of observations, uint8 `[N, height, width, channels]`."""
-        from agents.networks import images
+        from agents.tools import images
 
         return images.channels_last(spaces.flatten(observation)[self._leaf])
 
@@ -181,7 +181,7 @@ def _lowered(space: gymnasium.Space) -> gymnasium.Space:
 
 def _find_image(description: make.Description) -> int | None:
     """Return the number of the first leaf of observations that is an image, or None."""
-    from agents.networks import images
+    from agents.tools import images
 
     for index, leaf in enumerate(spaces.flatten(description.observation_space)):
         if leaf.dtype == np.uint8 and images.recognized(leaf):

@@ -56,8 +56,8 @@ def describe(config: experiment.Config) -> make.Description:
 
 
 def sees_images(description: make.Description) -> bool:
-    """Return whether observations contain images, see `networks.images`."""
-    from agents.networks import images
+    """Return whether observations contain images, see `tools.images`."""
+    from agents.tools import images
 
     leaves = spaces.flatten(description.observation_space)
     return any(map(images.recognized, leaves))

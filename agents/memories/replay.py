@@ -346,7 +346,7 @@ def _packings(observation, action, stack) -> tuple[arrays.Packing, arrays.Packin
     if stack is not None:
         specs = spaces.flatten(observation)
         plain = all(x.shape.rank < 2 for x in specs)  # No frames, by chance so long.
-        if plain or stack < 1 or any(x.shape[0] != stack for x in specs if x.shape):
+        if plain or stack < 1 or any(x.shape[:1] != [stack] for x in specs):
             raise ValueError(
                 f"expected stacks of {stack} frames or vectors, got {observation}."
             )

@@ -30,10 +30,10 @@ def scale(unit: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
 
 
 def unscale(action: tf.Tensor, space: gymnasium.spaces.Box) -> tf.Tensor:
-    """Scale actions of a bounded box back to vectors `[B, A]` in [-1, 1]."""
+    """Scale actions back to vectors `[B, A]` in [-1, 1], zero if there is one value."""
     low, high = bounds(space)
-    size = tf.where(high > low, high - low, 1.0)
-    unit = tf.clip_by_value(2.0 * (action - low) / size - 1.0, -1.0, 1.0)
+    unit = 2.0 * (action - low) / np.where(high > low, high - low, 1.0) - 1.0
+    unit = tf.where(high > low, tf.clip_by_value(unit, -1.0, 1.0), 0.0)
     return tf.reshape(unit, [-1, int(np.prod(space.shape))])
 
 

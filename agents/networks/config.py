@@ -35,7 +35,7 @@ class NetworkConfig:
     join: str = "concat"
     """Combination of the parts: `concat`, `product`, `sum`, `mean`, or the import path
     of a class or function that returns a layer. This layer gets all parts in the
-    structure of the observation, unchanged if they have no stream."""
+    structure of the observation, in their shapes if they have no stream."""
     convolutions: Annotated[tuple[tuple[int, int, int], ...] | None, bounds.UNITS] = (
         None
     )
@@ -45,9 +45,9 @@ class NetworkConfig:
     """Filters of each section of residual blocks; Espeholt et al. (2018), figure 3."""
     layers: Annotated[tuple[int | str | dict, ...], bounds.UNITS] = (200, 100)
     """Last layers of the torso. The first one gets flat numbers if it is dense or
-    recurrent, and unchanged observations otherwise. `lstm` and `gru` remember the steps
-    of an episode. In the critics of `sac` and `td3`, actions join in front of the first
-    layer with vectors as input, see `torsos.Torso`."""
+    recurrent, and otherwise numbers in the observed shape. `lstm` and `gru` remember the
+    steps of an episode. In the critics of `sac` and `td3`, actions join in front of the
+    first layer with vectors as input, see `torsos.Torso`."""
     activation: str = "relu"
     """Activation of dense layers and convolutions that declare none."""
     shared: bool = False

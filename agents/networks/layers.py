@@ -15,6 +15,8 @@ from agents.tools import config, errors, placement
 
 CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
 """Layers that remember earlier steps of an episode."""
+OVER = ("steps", "sequence")
+"""What these layers run along: the steps of an episode, or what is observed at once."""
 
 
 class Pooling(keras.layers.Layer):
@@ -122,6 +124,10 @@ def create(declaration: Any, seed: int, **defaults: Any) -> Any:
     """
     options = complete(declaration)
     kind = options.pop("type")
+    if kind in CELLS and options.get("over", "steps") not in OVER:
+        raise config.ConfigError(
+            f"layer {kind} goes over {options['over']!r}; choose from {', '.join(OVER)}."
+        )
     if is_recurrent(declaration):
         options.pop("over", None)
         for name in ("dropout", "recurrent_dropout"):
@@ -215,6 +221,11 @@ def apply(layer: Any, value: Any) -> Any:
     if "training" in inspect.signature(getattr(layer, "call", layer)).parameters:
         options = {"training": modes.in_training()}
     name = getattr(layer, "name", str(layer))
+    if isinstance(layer, keras.layers.Embedding) and value.dtype.is_floating:
+        raise config.ConfigError(
+            f"layer {name} needs integers, but gets floating point numbers; declare it "
+            "as the first layer."
+        )
     shapes = tf.nest.map_structure(lambda x: tuple(x.shape[1:]), value)
     what = f"layer {name} cannot take what has the shape {shapes}"
     with errors.framed(what, config.ConfigError, tf.errors.OpError):

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agents.networks import images, layers, parts
+from agents.networks import layers, parts
 from agents.networks.config import (
     JOINS,
     NATURE,
@@ -22,13 +22,13 @@ from agents.networks.config import (
     takes_vectors,
 )
 from agents.tools import config as config_
-from agents.tools import rows, spaces
+from agents.tools import images, rows, spaces
 
 
 class Torso(keras.layers.Layer):
     """Network from parts of an observation, through their streams, to joint layers.
 
-    Images are recognized as in module `images`; other integers become one-hot vectors.
+    Images are recognized as in `tools.images`; other integers become one-hot vectors.
     Recurrent state is a tuple of `[B, units]`, empty without a recurrent layer.
 
     The torso of a critic also gets an action. It joins the features in front of the
@@ -212,8 +212,15 @@ class _Part(keras.layers.Layer):
                 config = _with_convolutions(config, path, space)
             self._flatten = not custom and _is_image(space, config)
             following = () if custom or self._flatten else behind
+        first = complete(following[0])["type"] if following else ""
         self._raw = not following or not takes_vectors(following[0])
-        self._indices = bool(following) and _embeds(following[0])
+        self._indices = first == "embedding"
+        self._converts = self._flatten or (
+            len(space.shape) == 3
+            and (images.recognized(space) or "2d" in first.replace("_", ""))
+        )
+        if hasattr(space, "start") and not self._raw:
+            _require_few(space, "one-hot vectors")
         self._stream = _filters(config, seed) if self._flatten else []
         if stream is not None:
             self._stream = _create(config, stream, seed, space)
@@ -238,7 +245,7 @@ class _Part(keras.layers.Layer):
         return _flat(_scaled(leaf))
 
     def _numbers(self, leaf: tf.Tensor) -> tf.Tensor:
-        """Convert to float32 in the shape of the space, images with channels last."""
+        """Convert to float32, bytes to [0, 1], images to channels last."""
         if self._indices:
             if leaf.dtype.is_floating:
                 raise config_.ConfigError(
@@ -247,7 +254,7 @@ class _Part(keras.layers.Layer):
                 )
             return _indices(leaf, _values(self.space)[0])
         leaf = _scaled(leaf)
-        if self._flatten or len(self.space.shape) == 3:
+        if self._converts:
             leaf = images.channels_last(leaf)
         return leaf
 
@@ -267,14 +274,40 @@ def _flat(value: tf.Tensor) -> tf.Tensor:
     """Flatten to `[B, F]`."""
     if value.shape.rank == 2:
         return value
-    return tf.reshape(value, [-1, int(np.prod(value.shape[1:]))])
+    size = int(np.prod(value.shape[1:]))
+    return tf.reshape(value, [-1 if size else tf.shape(value)[0], size])
+
+
+MOST = 2**20
+"""Largest number of values of a part that become one-hot vectors or embeddings."""
 
 
 def _values(space: Any) -> tuple[int, int | None]:
     """Return lowest integer of a space and their number; (0, None) if too many."""
     low, count = spaces.integer_range(space)
     low, high = int(np.min(low)), int(np.max(low + count - 1))
-    return (low, high - low + 1) if high - low < 2**20 else (0, None)
+    return (low, high - low + 1) if high - low < MOST else (0, None)
+
+
+def _vocabulary(space: Any, declared: Any) -> int | None:
+    """Return the number of values that an embedding gets, unless it declares that."""
+    if space.dtype.kind == "f":
+        raise config_.ConfigError(
+            f"an embedding needs integers, but these observations are {space}."
+        )
+    if "input_dim" not in complete(declared):
+        _require_few(space, "an embedding")
+    return _values(space)[1]
+
+
+def _require_few(space: Any, what: str) -> None:
+    """Raise ConfigError if an integer space has too many values for one-hot vectors."""
+    count = int(spaces.integer_range(space)[1].max(initial=0))
+    if count > MOST:
+        raise config_.ConfigError(
+            f"observations {space} have {count:,} values, too many for {what}, at most "
+            f"{MOST:,}."
+        )
 
 
 def _require_vectors(features: tf.Tensor) -> tf.Tensor:
@@ -318,10 +351,6 @@ def _scan(
     return rows.swap_time(tf.scan(step, inputs, (tf.zeros_like(state[0]), state)))
 
 
-def _embeds(declared: Any) -> bool:
-    return complete(declared)["type"] == "embedding"
-
-
 def _create(config: NetworkConfig, declared: Any, seed: int, space: Any) -> list:
     """Create layers from declarations; the first one gets values of the space."""
     result = []
@@ -331,7 +360,7 @@ def _create(config: NetworkConfig, declared: Any, seed: int, space: Any) -> list
             defaults["activation"] = config.activation
             defaults["kernel_initializer"] = parts.hidden_weights(config, seed + index)
         if kind == "embedding" and index == 0 and space is not None:
-            _, defaults["input_dim"] = _values(space)
+            defaults["input_dim"] = _vocabulary(space, layer)
         result.append(layers.create(layer, seed + index, **defaults))
     return result
 

@@ -12,7 +12,8 @@ class LineSearch(optimizer_.Wrapper):
 
     It stops when the loss falls by at least `accept_ratio` of the decrease that the
     gradient predicts for this length, the KL divergence is at most `max_kl`, and both
-    are finite. If no length succeeds, the variables stay unchanged.
+    are finite. If no length succeeds, the variables stay unchanged. All losses begin with
+    the same `state`, so dropout draws the same units.
     """
 
     def __init__(
@@ -43,7 +44,8 @@ class LineSearch(optimizer_.Wrapper):
         self._accept_ratio = accept_ratio
 
     def step(self, loss_fn, variables, **functions) -> optimizer_.Metrics:
-        items = functions.get("items")
+        items, state = functions.get("items"), list(functions.get("state", ()))
+        start = [tf.identity(tf.convert_to_tensor(x)) for x in state]
         gradients, loss, _ = replicas.gradient(loss_fn, variables, items)
         before = [tf.identity(variable.value) for variable in variables]
         metrics = self.optimizer.step(loss_fn, variables, **functions)
@@ -56,6 +58,8 @@ class LineSearch(optimizer_.Wrapper):
             """Take a fraction of the step; return its improvement and acceptance."""
             for variable, old, change in zip(variables, before, changes, strict=True):
                 variable.assign(old + fraction * change)
+            for variable, old in zip(state, start, strict=True):
+                variable.assign(old)
             improvement = loss - loss_fn(items)[0]
             accepted = improvement >= self._accept_ratio * fraction * expected
             accepted &= (improvement > 0) & tf.math.is_finite(improvement)

@@ -13,7 +13,8 @@ from agents.tools import bounds
 class Minibatch(optimizer_.Wrapper):
     """Optimizer that steps on every item once per epoch, in a new order each time.
 
-    Items with a `mask` of zeros are padding; no step uses them.
+    Items with a `mask` of zeros are padding. No step uses them if shapes are static;
+    otherwise they count as items without weight.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Minibatch(optimizer_.Wrapper):
             return _all(some, count, size)
 
         total = optimizer_.repeat(self._epochs, epoch)
-        return optimizer_.scale(total, 1.0 / tf.cast(self._epochs * steps, tf.float32))
+        return optimizer_.scale(
+            total, 1.0 / tf.cast(self._epochs * tf.maximum(steps, 1), tf.float32)
+        )
 
 
 def _all(some: Callable, count: Any, size: int) -> optimizer_.Metrics:

@@ -69,7 +69,8 @@ def gradient(
             tape.watch(values)
             loss, metrics = loss_fn(items)
         gradients = tape.gradient(loss, values, unconnected_gradients="zero")
-        return gradients, loss, metrics
+        # Those of embeddings list repeated rows, which norms and Keras mistake.
+        return [tf.convert_to_tensor(x) for x in gradients], loss, metrics
 
     return mean(function, variables, items)
 

@@ -41,6 +41,11 @@ class Preprocessing(tf.Module):
                     f"config key 'preprocessing' has {what}, but what is observed "
                     f"has the parts {', '.join(map(repr, paths))}."
                 )
+            if path.partition("/")[0] == spaces.ACTION_MASK:
+                raise config.ConfigError(
+                    f"config key 'preprocessing' has stages for {path!r}, which must stay "
+                    "as it is."
+                )
             if not isinstance(declared[path], list | tuple):
                 raise config.ConfigError(
                     "config key 'preprocessing' must have a list of stages for "

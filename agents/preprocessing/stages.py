@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.preprocessing import normalize
-from agents.tools import bounds, config, errors, spaces
+from agents.tools import bounds, config, errors, images, spaces
 
 SIDE, LENGTH = bounds.Bounds(1, 10_000), bounds.Bounds(1, 10_000)
 """Range of side lengths in pixels, and of the number of stacked observations."""
@@ -21,7 +21,8 @@ class Stage(tf.Module):
     """
 
     rearranges = False
-    """Flag of stages whose results are values of the input: integers keep their bounds."""
+    """Flag of stages whose results are values of the input, in their order: the bounds of
+    integers become those of the results."""
 
     def __init__(self, space: gymnasium.Space) -> None:
         """Create a stage for inputs of a space."""
@@ -46,18 +47,20 @@ class Stage(tf.Module):
 
 
 class ImageResize(Stage):
-    """Resizing of images `[H, W, C]`, by averages of the covered pixels."""
+    """Resizing of images, by averages of the covered pixels, to `[H, W, C]`."""
 
     def __init__(self, space: gymnasium.Space, height: int, width: int) -> None:
         """Set the new size in pixels."""
         super().__init__(space)
         _require_pixels(space)
+        self._first = images.channels_first(space)
         bounds.require_options(SIDE, height=height, width=width)
         self._size = (height, width)
 
     def __call__(self, value, state):
         """Resize images; keep their dtype."""
-        _, rows, columns, channels = _image(value).shape
+        value = _image(value, self._first)
+        _, rows, columns, channels = value.shape
         height, width = self._size
         vertical, horizontal = _cover(rows, height), _cover(columns, width)
         image = tf.reshape(tf.cast(value, tf.float32), [-1, rows, columns * channels])
@@ -71,18 +74,19 @@ class ImageResize(Stage):
 
 
 class Grayscale(Stage):
-    """Conversion of images `[H, W, 3]` to luminance `[H, W, 1]`."""
+    """Conversion of images of three channels to luminance `[H, W, 1]`."""
 
     def __init__(self, space: gymnasium.Space) -> None:
         """Create the stage; raise ValueError for integers of more than 16 bits."""
         super().__init__(space)
         _require_pixels(space)
+        self._first = images.channels_first(space)
 
     def __call__(self, value, state):
         """Compute luminance with the weights of Rec. 601; keep the dtype."""
         whole = value.dtype.is_integer  # Exact, so equal in exports.
         weights = tf.constant([299, 587, 114], tf.int32 if whole else tf.float32)
-        image = tf.cast(_image(value, 3), weights.dtype)
+        image = tf.cast(_image(value, self._first, 3), weights.dtype)
         gray = tf.reduce_sum(image * weights, -1, keepdims=True)
         gray = (gray + 500) // 1000 if whole else gray / 1000.0
         return tf.cast(gray, value.dtype), state
@@ -121,6 +125,8 @@ class Normalize(Stage):
 class Clip(Stage):
     """Clipping of values between two bounds."""
 
+    rearranges = True
+
     def __init__(self, space: gymnasium.Space, low: float, high: float) -> None:
         """Set the bounds."""
         super().__init__(space)
@@ -135,13 +141,14 @@ class Clip(Stage):
             low, high = _inner(low, high, value.dtype)
             if low > high:
                 raise ValueError(f"there is no integer between {self._bounds}.")
-        low, high = (tf.cast(x, value.dtype) for x in (low, high))
+        low, high = (tf.constant(x, value.dtype) for x in (low, high))
         return tf.clip_by_value(value, low, high), state
 
 
 class Sequence(Stage):
     """Concatenation of the episode's last observations, oldest first, on the last axis.
 
+    This is the axis of channels, which images `[C, H, W]` get at the end.
     Before the beginning of an episode, its first observation repeats; Mnih et al.
     (2015), section "Preprocessing".
     """
@@ -153,6 +160,9 @@ class Sequence(Stage):
         super().__init__(space)
         bounds.require_options(LENGTH, length=length)
         self._length, self._shape = length, self._spec.shape or (1,)
+        self._first = images.channels_first(space)
+        if self._first:
+            self._shape = (*self._shape[1:], self._shape[0])
 
     def initial_state(self, size):
         """Return empty previous frames, and whether there are any."""
@@ -162,6 +172,7 @@ class Sequence(Stage):
     def __call__(self, value, state):
         """Append frames; return the last ones `[K, ..., F * length]`."""
         frames, known = state
+        value = _last(value) if self._first else value
         value = tf.reshape(value, [-1, 1, *self._shape])
         known = tf.reshape(known, [-1, *[1] * (value.shape.rank - 1)])
         # LiteRT cannot choose between unsigned integers.
@@ -307,15 +318,21 @@ def result(stage: Stage, space: gymnasium.Space) -> gymnasium.Space:
 
 def _rearranged(stage: Stage, space: gymnasium.Space, dtype: Any) -> gymnasium.Space:
     """Return the space of an integer space's rearranged values; choices remain ones."""
-    low, count = spaces.integer_range(space)
+    if isinstance(space, gymnasium.spaces.Box):
+        ends = space.low, space.high
+    else:
+        low, count = spaces.integer_range(space)
+        ends = low, low + (count - 1)
     low, high = (
         stage(tf.constant(x[None], dtype), stage.initial_state(1))[0][0].numpy()
-        for x in (low, low + (count - 1))
+        for x in ends
     )
-    if hasattr(space, "start"):
-        count = high.astype(np.int64) - low + 1
-        return gymnasium.spaces.MultiDiscrete(count, dtype, start=low)
-    return gymnasium.spaces.Box(low, high, dtype=dtype)
+    if not hasattr(space, "start"):
+        return gymnasium.spaces.Box(low, high, dtype=dtype)
+    count = high.astype(np.int64) - low + 1
+    if not count.shape:
+        return gymnasium.spaces.Discrete(int(count), start=int(low))
+    return gymnasium.spaces.MultiDiscrete(count, dtype, start=low)
 
 
 def _inner(low: float, high: float, dtype: tf.DType) -> tuple[int, int]:
@@ -347,8 +364,9 @@ def _require_pixels(space: gymnasium.Space) -> None:
             )
 
 
-def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:
-    """Return the value, or raise ValueError unless it is a batch of images."""
+def _image(value: tf.Tensor, first: bool, channels: int | None = None) -> tf.Tensor:
+    """Return images with channels last; raise ValueError unless these are images."""
+    value = _last(value) if first else value
     wrong = value.shape.rank != 4 or (channels and value.shape[-1] != channels)
     if wrong:
         raise ValueError(
@@ -356,3 +374,8 @@ def _image(value: tf.Tensor, channels: int | None = None) -> tf.Tensor:
             f"{list(value.shape[1:])}."
         )
     return value
+
+
+def _last(value: tf.Tensor) -> tf.Tensor:
+    """Move the channels of images `[K, C, H, W]` to the end."""
+    return tf.transpose(value, [0, 2, 3, 1])

@@ -160,8 +160,8 @@ def integer_range(space: spaces.Space) -> tuple[np.ndarray, np.ndarray]:
         return space.start.astype(np.int64), space.nvec.astype(np.int64)
     if isinstance(space, spaces.MultiBinary):
         return np.zeros(space.shape, np.int64), np.full(space.shape, 2, np.int64)
-    counts = np.minimum(space.high.astype(np.float64) - space.low + 1, 2**62)
-    return space.low.astype(np.int64), counts.astype(np.int64)
+    size = np.subtract(space.high, space.low, dtype=np.uint64, casting="unsafe")
+    return space.low.astype(np.int64), np.minimum(size, 2**62 - 1).astype(np.int64) + 1
 
 
 def mask_sizes(

@@ -18,9 +18,8 @@ from agents.environments import (
     scenes,
     videos,
 )
-from agents.networks import images
 from agents.testing import mock_algorithm
-from agents.tools import files
+from agents.tools import files, images
 
 LOSSLESS = videos.Style(grid=True)  # The parts of a grid are.
 

@@ -627,3 +627,12 @@ def test_memory_is_flat(n_step):
         run()
     assert process.memory_info().rss - before < 5_000_000
     assert run.experimental_get_tracing_count() == 1
+
+
+def test_stacks_without_a_first_dimension_are_refused():
+    observation = {
+        "frames": tf.TensorSpec([4, 8, 8], tf.uint8),
+        "time": tf.TensorSpec([], tf.int64),
+    }
+    with pytest.raises(ValueError, match="expected stacks of 4 frames"):
+        memories.Replay(observation, tf.TensorSpec([], tf.int64), 1, 10, stack=4)

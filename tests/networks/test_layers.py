@@ -17,7 +17,7 @@ from agents.algorithms import a2c, dqn, ppo
 from agents.experiments import config as experiment
 from agents.networks import layers, modes, torsos
 from agents.networks.config import NetworkConfig
-from agents.tools import config, sections
+from agents.tools import config, errors, sections
 
 VECTOR = gs.Box(-1, 1, (3,))
 IMAGE = gs.Box(0, 255, (8, 8, 3), np.uint8)
@@ -494,3 +494,45 @@ def test_attention_needs_sequences():
     with pytest.raises(config.ConfigError, match=r"needs sequences \[L, F\]") as caught:
         features(make(VECTOR, layers=[part]), random(2, 3))
     assert "\n" not in str(caught.value)
+
+
+class Block(keras.layers.Layer):
+    """Layer of a user with statistics of batches inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.BatchNormalization()
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+    def call(self, x, training=False):
+        return self.inner(x, training=training)
+
+
+@pytest.mark.parametrize("kind", ["dqn", "sac"])
+def test_statistics_in_layers_of_users_are_refused_with_target_networks(kind):
+    settings = {"type": kind, "network": [8, f"{__name__}:Block"], "start_size": 300}
+    with pytest.raises(errors.Mistake, match="must not have batch statistics"):
+        agent_.Agent.create(settings, VECTOR, gs.Discrete(2))
+
+
+@pytest.mark.parametrize("over", ["sequences", 3, None])
+def test_recurrent_layers_go_over_steps_or_a_sequence(over):
+    layer = {"type": "lstm", "units": 4, "over": over}
+    with pytest.raises(config.ConfigError, match="goes over .*choose from steps, seq"):
+        make(CAPTION, layers=(layer, 4))
+
+
+@pytest.mark.parametrize(
+    ("space", "declared", "message"),
+    [
+        (gs.Box(0, 255, (4,), np.uint8), ["flatten"], "declare it as the first layer"),
+        (VECTOR, [], r"needs integers, but these observations are Box\(-1.0"),
+    ],
+)
+def test_embeddings_get_integers(space, declared, message):
+    embedding = {"type": "embedding", "input_dim": 256, "output_dim": 2}
+    seen = tf.zeros([1, *space.shape], space.dtype)
+    with pytest.raises(config.ConfigError, match=message):
+        make(space, layers=(*declared, embedding, "flatten")).step(seen, ())

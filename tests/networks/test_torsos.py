@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 
-from agents.networks import images, parts, torsos
+from agents.networks import parts, torsos
 from agents.networks.config import NetworkConfig
+from agents.tools import config, images
 
 VECTOR = gs.Box(-1, 1, (3,))
 
@@ -350,3 +351,38 @@ def test_squares_tell_channels_from_rows(shape, order):
     expected = frames.transpose(0, *(1 + axis for axis in order))
     expected = expected.reshape(*expected.shape[:3], -1)
     np.testing.assert_array_equal(images.channels_last(tf.constant(frames)), expected)
+
+
+@pytest.mark.parametrize("count", [2**20 + 1, 2**32 + 3, 2**40])
+@pytest.mark.parametrize("layer", [4, {"type": "embedding", "output_dim": 2}])
+def test_choices_of_too_many_values_are_refused(count, layer):
+    with pytest.raises(config.ConfigError, match=f"have {count:,} values, too many"):
+        make(gs.Discrete(count), layers=(layer, "flatten", 4)).step(
+            tf.zeros([1], tf.int64), ()
+        )
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 84, 84), (0,)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_empty_parts_add_nothing(shape, dtype):
+    space = gs.Dict(a=gs.Box(0, 1, shape, dtype), b=VECTOR)
+    torso = make(space, layers=(4,), convolutions=None)
+    seen = {"a": tf.zeros([5, *shape], dtype), "b": tf.zeros([5, 3])}
+    assert torso.step(seen, ())[0].shape == [5, 4]
+
+
+def keep(x):
+    """Return numbers of a part as a vector, so that their order shows."""
+    return tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
+
+
+def keeper():
+    return keep
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 4), (6, 7, 16)])
+def test_layers_of_users_get_observations_in_their_shape(shape):
+    torso = make(gs.Box(-1, 1, shape), layers=(f"{__name__}:keeper",))
+    seen = np.random.default_rng(0).uniform(-1, 1, (3, *shape)).astype(np.float32)
+    features, _ = torso.step(tf.constant(seen), ())
+    np.testing.assert_array_equal(features, seen.reshape(3, -1))

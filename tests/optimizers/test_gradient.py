@@ -241,3 +241,26 @@ def test_rmsprop_begins_with_a_mean_square(options, square):
         squares = 0.75 * squares + 0.25 * gradients**2
         steps += gradients / np.sqrt(squares)
         np.testing.assert_allclose(numbers(variables), [3, 4] - steps, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw", "rmsprop", "adagrad", "lamb"])
+def test_repeated_rows_of_an_embedding_count_together(kind):
+    """As in a product with one-hot vectors, whose gradient is dense."""
+    indices, weights = tf.constant([1, 1, 1, 1, 2]), tf.constant([[1.0, 2.0]] * 5)
+    results = []
+    for sparse in (True, False):
+        table = keras.Variable(tf.ones([5, 2]))
+        optimizer = optimizers.Gradient(kind, 0.1, clip_norm=5.0)
+        optimizer.build([table])
+
+        def loss(_, table=table, sparse=sparse):
+            chosen = tf.one_hot(indices, 5) @ table.value
+            if sparse:
+                chosen = tf.gather(table.value, indices)
+            return tf.reduce_sum(chosen * weights), {}
+
+        metrics = optimizer.step(loss, [table])
+        results.append((metrics["gradient_norm"], table.value))
+    assert float(results[0][0]) == pytest.approx(85**0.5)
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)

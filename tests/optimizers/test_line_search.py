@@ -194,3 +194,22 @@ def test_divergence_is_that_of_the_natural_gradient():
         search = optimizers.LineSearch(adam, max_kl=max_kl)
         assert search.max_kl == max_kl
         assert search.needs == ({"kl"} if max_kl else set())
+
+
+def test_losses_of_a_search_draw_the_same_dropout():
+    layer = keras.layers.Dropout(0.5, seed=0)
+    layer.build([4, 50])
+    variable = keras.Variable(tf.ones([50]))
+    optimizer = optimizers.LineSearch(optimizers.Gradient("sgd", 1e-9))
+    optimizer.build([variable])
+
+    def loss(_):
+        return tf.reduce_mean(
+            layer(tf.ones([4, 50]) * variable.value, training=True)
+        ), {}
+
+    state = [x for x in layer.variables if not x.trainable]
+    assert state
+    for _ in range(3):
+        metrics = optimizer.step(loss, [variable], state=state)
+        assert abs(float(metrics["improvement"])) < 1e-6

@@ -330,3 +330,44 @@ def test_functions_need_import_paths(path):
     with pytest.raises(config.ConfigError, match="is not an import path") as caught:
         make(VECTOR, {"type": "function", "path": path})
     assert "\n" not in str(caught.value)
+
+
+def test_masks_of_actions_stay_as_they_are():
+    children = {"action_mask": gs.Box(0, 1, (3,), np.int8), "speed": VECTOR}
+    with pytest.raises(config.ConfigError, match="for 'action_mask', which must stay"):
+        preprocessing.Preprocessing(gs.Dict(children), {"action_mask": ["normalize"]})
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        {"type": "image_resize", "height": 20, "width": 30},
+        "grayscale",
+        {"type": "sequence", "length": 2},
+    ],
+    ids=["resize", "grayscale", "sequence"],
+)
+def test_images_with_channels_first_become_channels_last(stage):
+    space = gs.Box(0, 255, (40, 50, 3), np.uint8)
+    first = gs.Box(0, 255, (3, 40, 50), np.uint8)
+    image = np.random.default_rng(0).integers(0, 256, (2, 40, 50, 3), np.uint8)
+    expected = apply(space, image, stage)
+    got = apply(first, image.transpose(0, 3, 1, 2), stage)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_clipped_integers_know_their_bounds():
+    clip = {"type": "clip", "low": 0, "high": 2}
+    made = make(gs.Discrete(7, start=-2), clip)
+    assert made.space == gs.Discrete(3)
+    values = np.arange(-2, 5)
+    expected = np.eye(3)[np.clip(values, 0, 2)]
+    np.testing.assert_array_equal(
+        apply(gs.Discrete(7, start=-2), values, clip, "one_hot"), expected
+    )
+    wide = gs.Box(-(2**63), 2**63 - 1, (2,), np.int64)
+    assert make(wide, clip).space == gs.Box(0, 2, (2,), np.int64)
+    unsigned = gs.Box(0, 2**64 - 1, (1,), np.uint64)
+    values = np.array([[2**64 - 1]], np.uint64)
+    beyond = {"type": "clip", "low": -1, "high": 1e30}
+    np.testing.assert_array_equal(apply(unsigned, values, beyond), values)

@@ -148,3 +148,18 @@ def test_lists_are_leaves_and_named_tuples_keep_their_class():
     assert spaces.flatten({"b": [1, 2], "a": 3}) == [3, [1, 2]]
     parts = transitions.Parts(1, 2, (3,), 4)
     assert spaces.transform(str, parts) == transitions.Parts("1", "2", ("3",), "4")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "count"),
+    [
+        (-128, 127, np.int8, 256),
+        (2**60, 2**60 + 3, np.int64, 4),
+        (2**64 - 5, 2**64 - 1, np.uint64, 5),
+        (-(2**63), 2**63 - 1, np.int64, 2**62),
+        (0, 1, bool, 2),
+    ],
+)
+def test_numbers_of_values_are_exact_and_limited(low, high, dtype, count):
+    _, found = spaces.integer_range(gs.Box(low, high, (2,), dtype))
+    assert found.tolist() == [count] * 2

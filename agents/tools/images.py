@@ -22,7 +22,13 @@ def recognized(space: gymnasium.Space) -> bool:
         return False
     rows, columns, *channels = (space.shape[axis] for axis in _order(space.shape))
     smaller = min(rows, columns)
-    return smaller >= SMALLEST and all(x < smaller for x in channels)
+    return smaller >= SMALLEST and all(0 < x < smaller for x in channels)
+
+
+def channels_first(space: gymnasium.Space) -> bool:
+    """Return whether a leaf is one image `[C, H, W]`."""
+    shape = space.shape
+    return len(shape) == 3 and recognized(space) and _order(shape)[0] == 1
 
 
 def channels_last(images: tf.Tensor) -> tf.Tensor:
