@@ -80,7 +80,7 @@ def repeat(count: Any, function: Callable[[tf.Tensor], Metrics]) -> Metrics:
 
     The function is traced once, before the names of its metrics are known.
     """
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() and count > 0:
         results = [function(tf.constant(index)) for index in range(int(count))]
         return tf.nest.map_structure(lambda *x: tf.add_n(x), *results)
     traced = tf.function(function, autograph=False)
