@@ -217,7 +217,7 @@ class _Part(keras.layers.Layer):
         self._indices = first == "embedding"
         self._converts = self._flatten or (
             len(space.shape) == 3
-            and (images.recognized(space) or "2d" in first.replace("_", ""))
+            and (images.recognized(space) or "2d" in first.replace("_", "").lower())
         )
         if hasattr(space, "start") and not self._raw:
             _require_few(space, "one-hot vectors")
