@@ -334,12 +334,10 @@ class ActorCritic(schedules.Scheduled, algorithm.Algorithm):
         self.optimizer.schedule(self.time)
         seed = self.generator.uniform_full_int([2], tf.int32)
         metrics = self._update(data, mask, seed, self.now.entropy_coef)
-        if "failed_updates" in metrics:  # The others are of undone updates.
-            failed = metrics.pop("failed_updates")
+        failed = metrics.pop("failed_updates", None)  # Undone ones do not count.
+        if failed is not None:
             self.report({"failed_updates": failed})
-            self.report(metrics, 1.0 - failed)
-        else:
-            self.report(metrics)
+        self.report(metrics, 1.0 if failed is None else 1.0 - failed)
         self.observations.update(data["observation"], mask)
         self.updates.assign_add(1)
 

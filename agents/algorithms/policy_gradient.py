@@ -274,7 +274,9 @@ class PolicyGradient(actor_critic.ActorCritic):
         variance = _variance(items["return"], items["mask"])
         unexplained = _variance(residual, items["mask"])
         metrics["kl"] = self.kl(items)
-        metrics["explained_variance"] = 1.0 - unexplained / (variance + 1e-8)
+        explained = 1.0 - unexplained / (variance + 1e-8)
+        valid = 1.0 - metrics.get("failed_updates", 0.0)  # The data may overflow.
+        metrics["explained_variance"] = tf.math.multiply_no_nan(explained, valid)
         return metrics
 
 

@@ -69,7 +69,10 @@ class Config(policy_gradient.Config):
         unused |= dict.fromkeys(names, f"with objective {self.objective}")
         if self.objective == "kl" and self.kl_cutoff_coef == 0:
             unused["kl_cutoff_factor"] = "with kl_cutoff_coef 0"
-        if self.minibatch_size is not None or self.compiled:
+        images = self.jit is None and (
+            self.network.convolutions or self.network.residual
+        )
+        if self.minibatch_size is not None or (self.compiled and not images):
             unused["block_size"] = "with minibatches or a compiled update"
         own_policy, own_value = self.optimizer is None, self.value_optimizer is None
         together = self.network.shared and own_policy and own_value

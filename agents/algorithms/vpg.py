@@ -35,4 +35,4 @@ class Config(policy_gradient.Config):
 
 
 class VPG(policy_gradient.PolicyGradient):
-    """Policy gradient with one policy step per batch of its own whole episodes."""
+    """Policy gradient with one policy step per batch of whole episodes."""

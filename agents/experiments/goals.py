@@ -1,6 +1,7 @@
 """Hindsight for environments with goals: options, and outcomes of other goals."""
 
 import dataclasses
+import json
 from typing import Any
 
 import gymnasium
@@ -61,6 +62,13 @@ def subclass(
     share = hindsight.share
 
     def init(self, observation_space, action_space, num_agents, length, config, *rest):
+        for key, needed in {"n_step": 1, "stack": None}.items():
+            given = getattr(config, key, needed)
+            if given != needed:
+                raise config_.ConfigError(
+                    f"config key 'algorithm.{key}' must be {json.dumps(needed)} with "
+                    f"hindsight, got {given}."
+                )
         if config.jit and not path:
             raise config_.ConfigError(
                 "algorithm.jit compiles updates by XLA, which cannot ask the environment "

@@ -39,7 +39,7 @@ class Hindsight(replay.Replay):
         """
         super().__init__(*arguments)
         if self._stack or self._n_step > 1:
-            raise ValueError("Hindsight needs n_step 1 and observations without stack.")
+            raise ValueError("hindsight needs n_step 1 and observations without stack.")
         self._share, self._outcome = share, outcome
         zeros = tf.zeros([self._rows * self._length], tf.int64)
         self._episodes = tf.Variable(zeros, trainable=False)  # By slot of an entry.

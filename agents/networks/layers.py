@@ -16,7 +16,7 @@ from agents.tools import config, errors, placement
 CELLS = {"gru": keras.layers.GRUCell, "lstm": keras.layers.LSTMCell}
 """Layers that remember earlier steps of an episode."""
 OVER = ("steps", "sequence")
-"""What these layers run along: the steps of an episode, or what is observed at once."""
+"""Paths of these layers: the steps of an episode, or what is observed at once."""
 
 
 class Pooling(keras.layers.Layer):

@@ -16,6 +16,7 @@ from agents.tools import bounds, config, config_files, schedules, sections
 
 ADAM = {"type": "adam", "learning_rate": 0.5}
 RATES = "on optimizers with rates of their own"
+NATURE = {"memory": "unrolls", "network": {"convolutions": [[4, 3, 2]], "layers": [4]}}
 GRU = {"layers": [4, {"type": "gru", "units": 3}]}
 UNROLLS = {"memory": "unrolls", "jit": False}
 BOTH = {"optimizer": ADAM, "value_optimizer": ADAM}
@@ -34,6 +35,8 @@ TABLE = [
     ("ppo", {"kl_cutoff_coef": 0.0}, "kl_cutoff_factor", 3.0, "kl_cutoff_coef 0"),
     ("ppo", {"minibatch_size": 8}, "block_size", 8, "minibatches"),
     ("ppo", {"memory": "unrolls"}, "block_size", 8, "compiled"),
+    ("ppo", {**NATURE, "jit": True}, "block_size", 8, "compiled"),
+    ("ppo", NATURE, "block_size", 8, None),
     ("ppo", {"optimizer": ADAM}, "learning_rate", 0.1, RATES),
     ("ppo", {"value_optimizer": ADAM}, "value_learning_rate", 0.1, RATES),
     ("ppo", SHARED, "value_learning_rate", 0.1, "shared network"),

@@ -1,5 +1,6 @@
 """VPG, A2C, TRPO and PPO: data of the acting policy, failures, masks, learning."""
 
+import gradient_agents
 import gymnasium
 import keras
 import numpy as np
@@ -102,6 +103,24 @@ def test_failed_updates_are_undone_and_counted(name):
     eagerly(envs, agent, 16)
     with pytest.raises(tf.errors.InvalidArgumentError, match="policy_loss is not fin"):
         eagerly(envs, agent, 8)
+
+
+@pytest.mark.parametrize("name", ["a2c", "ppo"])
+def test_data_that_overflow_are_one_failure(name):
+    class Overflowing(gradient_agents.Noise):
+        def step(self, action):
+            observation, reward, *rest = super().step(action)
+            self.count = getattr(self, "count", 0) + 1
+            return observation, 1e30 if self.count == 10 else reward, *rest
+
+    envs = batch(*(Overflowing(4) for _ in range(4)))
+    options = {"memory": "unrolls", "normalize_rewards": "none", "max_failures": 1}
+    agent = make(name, envs, **options)
+    eagerly(envs, agent, 32)
+    result = agent.metrics.result()
+    assert result["failed_updates"] == pytest.approx(1 / 4)
+    assert set(result) == set(agent.metrics.names)
+    assert np.isfinite(list(result.values())).all()
 
 
 # Checkpoints.

@@ -14,7 +14,7 @@ from agents.environments import goals as goal_environments
 from agents.environments import make
 from agents.experiments import evaluation, goals, named, runs
 from agents.tools import config as config_
-from agents.tools import errors, spaces
+from agents.tools import spaces
 
 BITS = "agents.environments.goals:BitFlipping"
 SPACE = gymnasium.spaces.MultiBinary(6)
@@ -99,7 +99,6 @@ def test_replayed_goals_are_relabelled():
         ("preprocessing=[normalize]", config_.ConfigError, "exclude each other"),
         ("algorithm.type=ppo", config_.ConfigError, "PPO has no replay memory"),
         ("environment.id=CartPole-v1", spaces.UnsupportedSpaceError, "needs Dict"),
-        ("algorithm.n_step=2", errors.Mistake, "n_step 1"),
     ],
 )
 def test_what_cannot_be_relabelled_is_refused(assignment, error, text):
@@ -107,6 +106,19 @@ def test_what_cannot_be_relabelled_is_refused(assignment, error, text):
     with pytest.raises(error, match=text) as raised:
         create(made)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "text"),
+    [
+        ("algorithm.n_step=2", "'algorithm.n_step' must be 1 with hindsight, got 2"),
+        ("algorithm.stack=4", "'algorithm.stack' must be null with hindsight, got 4"),
+        ("algorithm.type=apex", "'algorithm.n_step' must be 1 with hindsight, got 3"),
+    ],
+)
+def test_transitions_of_several_steps_are_refused(assignment, text):
+    with pytest.raises(config_.ConfigError, match=text):
+        create(named.load("bit_flipping", [assignment]))
 
 
 def test_share_follows_no_schedule():
