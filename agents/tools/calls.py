@@ -133,11 +133,8 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
         lines = [f"{x.filename}:{x.lineno}" for x in frames if not _is_foreign(x)]
         if not lines and not _classes_of_users(cls):
             raise
-        place = lines[-1] if lines else _definition(cls, name)
-        place = f"{cls.__name__}.{name} at {place}"
-        raised = AlgorithmError(place, _reason(error, name))
-        raised.add_note("".join(traceback.format_exception(error)))
-        raise raised from error
+        where = lines[-1] if lines else _definition(cls, name)
+        _fail(f"{cls.__name__}.{name} at {where}", _reason(error, name), error)
 
 
 def locate(algorithm: Any, error: Exception) -> None:
@@ -147,7 +144,12 @@ def locate(algorithm: Any, error: Exception) -> None:
         return
     lines = " or ".join(line for _, line in found)
     where = f"{type(algorithm).__name__}.{found[0][0]} at {lines}"
-    raised = AlgorithmError(where, graph_reason(error))
+    _fail(where, graph_reason(error), error)
+
+
+def _fail(where: str, reason: str, error: Exception) -> NoReturn:
+    """Raise AlgorithmError with the traceback of an exception as a note."""
+    raised = AlgorithmError(where, reason)
     raised.add_note("".join(traceback.format_exception(error)))
     raise raised from error
 
