@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import gc
 import importlib.util
 import inspect
 import itertools
 import os
 import re
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -139,7 +141,7 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
 
 def locate(algorithm: Any, error: Exception) -> None:
     """Raise AlgorithmError if an operation of a user's line made a graph fail."""
-    found = _places(error) if _classes_of_users(type(algorithm)) else []
+    found = _places(algorithm, error) if _classes_of_users(type(algorithm)) else []
     if not found:
         return
     lines = " or ".join(line for _, line in found)
@@ -166,26 +168,34 @@ def graph_reason(error: Exception) -> str:
     return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)
 
 
-def _places(error: Exception) -> list[tuple[str, str]]:
+def _places(algorithm: Any, error: Exception) -> list[tuple[str, str]]:
     """Return functions and lines of a user that may have made a failed operation.
 
     The error tells the line, except for operations in branches, which it only names.
     """
-    from agents.tools import conditional
-
     text = str(error)
     frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', text)
     candidates = [[traceback.FrameSummary(x, int(y), z) for x, y, z in frames]]
     if not frames and (node := re.search(r"\{\{node (\S+?)\}\}", text)):
-        operations = [
-            operation
-            for graph in conditional.branches
-            for operation in graph.get_operations()
-            if operation.name == node[1]
-        ]
-        candidates = [operation.traceback for operation in operations]
+        operations = (x for graph in _graphs(algorithm) for x in graph.get_operations())
+        candidates = [x.traceback for x in operations if x.name == node[1]]
     found = {place(x) for x in candidates} - {None}
     return sorted(found)
+
+
+def _graphs(algorithm: Any) -> Iterator[Any]:
+    """Yield all graphs that use variables of an algorithm, and those inside of them."""
+    import tensorflow as tf
+
+    FuncGraph = tf.__internal__.FuncGraph  # noqa: N806
+    handles = {id(x.handle) for x in algorithm.variables}
+    for graph in [x for x in gc.get_objects() if issubclass(type(x), FuncGraph)]:
+        outer = graph
+        while isinstance(outer, FuncGraph):
+            if any(id(captured) in handles for captured, _ in outer.captures):
+                yield graph
+                break
+            outer = outer.outer_graph
 
 
 def place(frames: Sequence[Any]) -> tuple[str, str] | None:
@@ -273,9 +283,14 @@ FOREIGN = ("agents", "tensorflow", "keras", "numpy")
 
 
 def _is_foreign(frame: traceback.FrameSummary) -> bool:
-    """Return whether a line is of a `FOREIGN` package or of generated code."""
+    """Return whether a line is not of a user, but of Python or a `FOREIGN` package."""
     name = frame.filename
-    return "__autograph_generated_file" in name or name.startswith(_folders())
+    if name.startswith(_folders()) or "__autograph_generated_file" in name:
+        return True
+    return name.startswith(f"{_STANDARD}{os.sep}") and "-packages" not in name
+
+
+_STANDARD = sysconfig.get_path("stdlib")
 
 
 @functools.cache

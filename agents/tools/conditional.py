@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,10 +109,4 @@ def _at_most_once(predicate, function, args, otherwise) -> Any:
 
 def _trace(function: Callable, inputs: Any) -> Any:
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
-    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
-    branches.add(traced.graph)
-    return traced
-
-
-branches = weakref.WeakSet()
-"""Graphs of branches, which know the lines of their operations."""
+    return tf.function(function, autograph=False).get_concrete_function(*specs)

@@ -1,7 +1,7 @@
 """Mistakes in algorithms of users give one line with their place."""
 
-import gc
 import inspect
+import json
 import pickle
 import traceback
 
@@ -172,6 +172,27 @@ class InBranch(Right):
         self.total.assign_add(tf.reshape(tf.zeros([3]), [size])[0])  # Here.
 
 
+class InCondition(InBranch):
+    def train(self):
+        size = tf.random.uniform([], 4, 5, tf.int32)
+
+        def change():
+            return tf.reshape(tf.zeros([3]), [size])[0]  # Here.
+
+        self.total.assign_add(tf.cond(self.total < 1, change, lambda: 0.0))
+
+
+class InFunction(InBranch):
+    def train(self):
+        size = tf.random.uniform([], 4, 5, tf.int32)
+
+        @tf.function
+        def gather():
+            return tf.gather(tf.zeros([3]), size)  # Here.
+
+        self.total.assign_add(gather())
+
+
 class Python(Right):
     def perform(self, agent_indices, observation, training):
         def divide(x):
@@ -192,6 +213,8 @@ class NoNumber(Right):
 LATE = [
     (Far, "experience", "indices[1] = [1] does not index into shape [1]."),
     (InBranch, "end_episodes", "tensor with 3 values, but the requested shape has 4."),
+    (InCondition, "end_episodes", "but the requested shape has 4."),
+    (InFunction, "end_episodes", "indices = 4 is not in [0, 3)."),
     (Python, "perform", ": ZeroDivisionError: integer division or modulo by zero."),
     (NoNumber, "experience", "NoNumber's loss is not finite. : Tensor had NaN values."),
 ]
@@ -199,7 +222,6 @@ LATE = [
 
 @pytest.mark.parametrize(("cls", "name", "text"), LATE)
 def test_mistakes_of_running_graphs_say_where_too(cls, name, text):
-    gc.collect()  # Graphs of other tests have operations of the same names.
     with pytest.raises(calls.AlgorithmError) as error:
         simulate(cls())
     said = str(error.value)
@@ -207,6 +229,29 @@ def test_mistakes_of_running_graphs_say_where_too(cls, name, text):
     assert said.endswith(text)
     assert "\n" not in said
     assert "Error" in error.value.__notes__[0]
+
+
+def test_lines_of_other_algorithms_are_not_told():
+    class Other(InBranch):
+        def train(self):
+            size = tf.random.uniform([], 3, 4, tf.int32)
+            self.total.assign_add(tf.reshape(tf.zeros([3]), [size])[0])
+
+    other = Other()  # Its graphs have operations of the same names.
+    simulate(other)
+    with pytest.raises(calls.AlgorithmError) as error:
+        simulate(InBranch())
+    assert " or " not in str(error.value)
+
+
+def test_lines_of_the_standard_library_are_not_told():
+    class Text(Right):
+        def perform(self, *args):
+            return json.loads("{")  # Here.
+
+    with pytest.raises(calls.AlgorithmError) as error:
+        simulate(Text())
+    assert f"Text.perform at {__file__}:{line(Text)}: " in str(error.value)
 
 
 def test_both_lines_are_told_if_branches_name_their_operations_alike():
@@ -223,16 +268,11 @@ def test_both_lines_are_told_if_branches_name_their_operations_alike():
 
 
 def test_failures_without_a_line_of_a_user_stay_what_they_are():
-    class Hidden(InBranch):
-        def train(self):
-            size = tf.random.uniform([], 4, 5, tf.int32)
-            self.total.assign_add(tf.cond(size > 0, lambda: self.failing(size), float))
-
-        def failing(self, size):
-            return tf.reshape(tf.zeros([3]), [size])[0]
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="shape has 4"):
-        simulate(Hidden())
+    agent = Right()
+    simulate(agent)
+    for node in ("nowhere", "while"):  # The loop of `simulate` is not a user's.
+        text = f"It failed.\n\t [[{{{{node {node}}}}}]]"
+        calls.locate(agent, tf.errors.InvalidArgumentError(None, None, text))
 
 
 def test_what_was_raised_is_shown_below():
