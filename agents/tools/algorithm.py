@@ -142,7 +142,8 @@ class Algorithm(Policy):
         """Return actions by `perform` or `explore`, which need no state here."""
         if generator is not None:
             self.require_stochastic()
-        everyone = tf.range(tf.shape(tf.nest.flatten(observation)[0])[0])
+        ones = tf.ones(tf.shape(tf.nest.flatten(observation)[0])[:1], tf.int32)
+        everyone = tf.cumsum(ones, exclusive=True, name="everyone")  # `calls` asks.
         if type(self).perform is Algorithm.perform:
             return self.explore(everyone, observation), state
         return self.perform(everyone, observation, training=False), state

@@ -90,20 +90,24 @@ def decide(policy: Any, observation: Any, state: Any, generator: Any = None) -> 
     """Call `decide` of a policy, away from the running episodes of its rows.
 
     Raises:
-      AlgorithmError: if it changes variables, while TensorFlow traces the function.
+      AlgorithmError: if it changes variables or reads rows of them, while TensorFlow
+        traces the function.
     """
     import tensorflow as tf
 
     result = policy.decide(observation, state, generator)
     if tf.executing_eagerly():
         return result
-    graph = tf.compat.v1.get_default_graph().as_graph_def()
-    nodes = [graph.node, *(inner.node_def for inner in graph.library.function)]
-    if any(_WRITES.match(node.op) for node in itertools.chain(*nodes)):
+    graph = tf.compat.v1.get_default_graph()
+    definition = graph.as_graph_def()
+    nodes = [definition.node, *(x.node_def for x in definition.library.function)]
+    writes = any(_WRITES.match(node.op) for node in itertools.chain(*nodes))
+    if writes or _reads_rows(graph):
         defining = [x for x in _classes_of_users(type(policy)) if "decide" in vars(x)]
         reason = (
-            "changes variables, so it cannot act apart from its running episodes; pass a "
-            "state through the method decide"
+            f"{'changes variables' if writes else 'reads rows of variables'}, so it "
+            "cannot act apart from its running episodes; pass a state through the method "
+            "decide"
         )
         refuse(policy, "decide" if defining else "perform", reason)
     return result
@@ -111,6 +115,27 @@ def decide(policy: Any, observation: Any, state: Any, generator: Any = None) -> 
 
 _WRITES = re.compile("Assign.*VariableOp$|ResourceScatter")
 """Operations that change variables."""
+
+
+def _reads_rows(graph: Any) -> bool:
+    """Return whether operations gather what variables hold for rows of episodes.
+
+    `Algorithm.decide` names the rows `everyone`.
+    """
+    operations = graph.get_operations()
+    reached = {x for x in operations if x.name.endswith("everyone")}
+    for operation in operations:  # In an order in which inputs come first.
+        if reached & {x.op for x in operation.inputs} and operation.type not in _SHAPES:
+            reached.add(operation)
+    return any(
+        x.inputs[0].dtype == "resource" or x.inputs[0].op.type == "ReadVariableOp"
+        for x in reached
+        if "Gather" in x.type
+    )
+
+
+_SHAPES = ("Shape", "Size", "ZerosLike", "OnesLike")
+"""Operations that do not depend on the values of their inputs."""
 
 
 def refuse(algorithm: Any, name: str, reason: str) -> NoReturn:

@@ -11,6 +11,7 @@ from agents.experiments import policy as policy_
 from agents.experiments import runs
 from agents.preprocessing import preprocessed
 from agents.tools import algorithm, calls, files
+from agents.tools import rows as rows_
 
 pytestmark = pytest.mark.xdist_group("exported")  # They share trained agents.
 
@@ -345,6 +346,40 @@ def test_perform_is_exported_only_if_it_remembers_nothing(tmp_path):
             assert "changes variables" in str(raised.value)
             assert f"perform at {__file__}:" in str(raised.value)
             assert not list((tmp_path / "other").iterdir())
+
+
+class Skilled(algorithm.Algorithm):
+    """Acts by a skill of the episode, and by numbers that do not depend on the row."""
+
+    def __init__(self):
+        super().__init__()
+        self._skill, self._order = tf.Variable([0, 1]), tf.Variable([1, 0])
+        self.reads = lambda rows: tf.gather(self._skill, rows)
+
+    def perform(self, agent_indices, observation, training=True):
+        order = tf.gather(self._order, tf.cast(observation[:, 0] > 0, tf.int32))
+        return tf.cast(self.reads(agent_indices) + order, tf.int64)
+
+
+def test_perform_is_exported_only_if_it_knows_nothing_of_its_rows(tmp_path):
+    found = gs.Box(-1, 1, (3,)), gs.Discrete(2)
+    agent = Skilled()
+    ways = [
+        agent.reads,
+        lambda rows: tf.gather_nd(agent._skill.read_value(), rows[:, None]),
+        lambda rows: rows_.gather(agent._skill, rows),
+    ]
+    for agent.reads in ways:
+        made = policy_.ExportablePolicy(agent, *found)
+        text = "Skilled.perform at .* reads rows of variables, so .* decide.$"
+        with pytest.raises(calls.AlgorithmError, match=text):
+            made.write(tmp_path / "other", "saved_model", {})
+        traced = tf.function(calls.decide, autograph=False)
+        with pytest.raises(calls.AlgorithmError, match=text):
+            traced(agent, tf.zeros([2, 3]), ())
+    agent.reads = lambda rows: tf.gather(agent._skill, tf.zeros_like(rows))
+    made = policy_.ExportablePolicy(agent, *found)
+    made.write(tmp_path / "policy", "saved_model", {})
 
 
 class Drawing(algorithm.Policy):
