@@ -122,16 +122,16 @@ def _reads_rows(graph: Any) -> bool:
 
     `Algorithm.decide` names the rows `everyone`.
     """
-    operations = graph.get_operations()
-    reached = {x for x in operations if x.name.endswith("everyone")}
-    for operation in operations:  # In an order in which inputs come first.
-        if reached & {x.op for x in operation.inputs} and operation.type not in _SHAPES:
-            reached.add(operation)
-    return any(
-        x.inputs[0].dtype == "resource" or x.inputs[0].op.type == "ReadVariableOp"
-        for x in reached
-        if "Gather" in x.type
-    )
+    operations = graph.get_operations()  # In an order in which inputs come first.
+    rows = {x for x in operations if x.name.endswith("everyone")}
+    held = {x for x in operations if x.outputs and x.outputs[0].dtype == "resource"}
+    for operation in operations:
+        sources = {x.op for x in operation.inputs}
+        if operation.type in ("ReadVariableOp", "Identity") and sources & held:
+            held.add(operation)
+        if operation.type not in _SHAPES and sources & rows:
+            rows.add(operation)
+    return any("Gather" in x.type and x.inputs[0].op in held for x in rows)
 
 
 _SHAPES = ("Shape", "Size", "ZerosLike", "OnesLike")
