@@ -31,7 +31,7 @@ class Config(policy_gradient.Config):
     normalize_advantages: bool = False
     entropy_coef: schedules.Scalar = 0.01
     learning_rate: bounds.NotNegative = 7e-4
-    optimizer: dict = dataclasses.field(default_factory=_descent)
+    optimizer: dict | str = dataclasses.field(default_factory=_descent)
 
 
 class A2C(policy_gradient.PolicyGradient):

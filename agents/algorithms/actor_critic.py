@@ -45,7 +45,7 @@ class Config:
     # Optimization.
     learning_rate: bounds.NotNegative = 1e-3
     """Rate of all optimizers that do not declare their own."""
-    optimizer: dict | None = None
+    optimizer: dict | str | None = None
     """Optimizer of the sum of both losses: nested blocks with a `type`, see
     `agents.optimizers`."""
     max_failures: bounds.Whole = 0

@@ -51,7 +51,7 @@ class Config(dqn.Config):
     dueling: bool = True
     target_period: bounds.Count = 2_500
     learning_rate: bounds.NotNegative = 2.5e-4 / 4
-    optimizer: dict = dataclasses.field(default_factory=_descent)
+    optimizer: dict | str = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:
         if self.noisy_std:

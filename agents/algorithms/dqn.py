@@ -49,7 +49,7 @@ class Config(off_policy.Config):
     target_tau: bounds.Share = 1.0
     """Fraction of the way that the target network moves each time, in (0, 1]."""
     learning_rate: bounds.NotNegative = 5e-4
-    optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
+    optimizer: dict | str = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the network."""
     network: NetworkConfig = NetworkConfig(layers=(128, 128))
 

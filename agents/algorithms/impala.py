@@ -61,7 +61,7 @@ class Config(actor_critic.Config):
     entropy_coef: schedules.Scalar = 0.01
     # Optimization.
     learning_rate: bounds.NotNegative = 6e-4
-    optimizer: dict = dataclasses.field(default_factory=_descent)
+    optimizer: dict | str = dataclasses.field(default_factory=_descent)
 
     def __post_init__(self) -> None:
         bounds.require_known(self, "reduction", ("sum", "mean"))

@@ -37,10 +37,10 @@ class Config(actor_critic.Config):
     normalize_advantages: bool = True
     """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
     # Optimization.
-    optimizer: dict | None = None
+    optimizer: dict | str | None = None
     """Optimizer of the policy; without `value_optimizer`, of the sum of both losses,
     except in PPO."""
-    value_optimizer: dict | None = None
+    value_optimizer: dict | str | None = None
     """Optimizer of the values in place of `optimizer`; with a shared torso it trains
     only their last layer."""
 

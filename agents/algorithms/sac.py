@@ -33,11 +33,13 @@ class Config(off_policy.Config):
     initial_temperature: bounds.PositiveFloat = 1.0
     """Initial weight of the entropy, which is then learned."""
     learning_rate: bounds.NotNegative = 3e-4
-    optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
+    optimizer: dict | str = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the policy."""
-    critic_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
+    critic_optimizer: dict | str = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of both critics."""
-    temperature_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
+    temperature_optimizer: dict | str = dataclasses.field(
+        default_factory=off_policy.adam
+    )
     """Optimizer of the weight of the entropy."""
     jit: bool = False
     """Compile updates by XLA."""

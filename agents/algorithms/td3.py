@@ -43,9 +43,9 @@ class Config(off_policy.Config):
     """Bound on the absolute noise on next actions."""
     policy_delay: bounds.Count = 2
     """Updates of the critics per update of the policy."""
-    optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
+    optimizer: dict | str = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of the policy."""
-    critic_optimizer: dict = dataclasses.field(default_factory=off_policy.adam)
+    critic_optimizer: dict | str = dataclasses.field(default_factory=off_policy.adam)
     """Optimizer of both critics."""
     jit: bool = False
     """Compile updates by XLA."""

@@ -46,8 +46,8 @@ class Config(policy_gradient.Config):
 
     type: str = "trpo"
     memory: str = "unrolls"
-    optimizer: dict = dataclasses.field(default_factory=trust_region)
-    value_optimizer: dict | None = dataclasses.field(default_factory=_regression)
+    optimizer: dict | str = dataclasses.field(default_factory=trust_region)
+    value_optimizer: dict | str | None = dataclasses.field(default_factory=_regression)
 
 
 class TRPO(policy_gradient.PolicyGradient):

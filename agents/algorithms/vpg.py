@@ -30,8 +30,8 @@ class Config(policy_gradient.Config):
     type: str = "vpg"
     gae_lambda: bounds.Fraction = 0.97
     learning_rate: bounds.NotNegative = 3e-3
-    optimizer: dict = dataclasses.field(default_factory=_ascent)
-    value_optimizer: dict | None = dataclasses.field(default_factory=_regression)
+    optimizer: dict | str = dataclasses.field(default_factory=_ascent)
+    value_optimizer: dict | str | None = dataclasses.field(default_factory=_regression)
 
 
 class VPG(policy_gradient.PolicyGradient):

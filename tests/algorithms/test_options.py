@@ -285,6 +285,22 @@ def rates(settings, monkeypatch):
     return found
 
 
+@pytest.mark.parametrize("kind", ["ppo", "vpg", "a2c", "trpo", "impala"])
+def test_optimizers_of_policies_may_be_names(kind, monkeypatch):
+    monkeypatch.setattr(optimizers, "create", lambda spec, *_: spec)
+    specs = "adam", {"type": "adam"}
+    found = [build(kind, {"optimizer": x}).create_optimizer() for x in specs]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", ["dqn", "apex", "sac", "td3"])
+def test_optimizers_of_values_may_be_names(kind, monkeypatch):
+    monkeypatch.setattr(optimizers, "create", lambda spec, *_: spec)
+    specs = "adam", {"type": "adam"}
+    found = [build(kind, {"optimizer": x}).create_optimizers() for x in specs]
+    assert found[0] == found[1]
+
+
 RATE = schedules.Schedule("linear", 0.1, 0.0, 50.0)
 
 
