@@ -9,6 +9,7 @@ import dataclasses
 import os
 import pathlib
 import textwrap
+import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -55,8 +56,11 @@ def plot_runs(
     x: str = "steps",
     phase: str | None = None,
     statistic: str = "mean",
-) -> None:
+) -> list[str]:
     """Draw the returns of runs, one curve per config, into a PNG file.
+
+    Runs without such scores, as they have just begun, are left out. Returns a line for
+    each of them.
 
     Args:
       runs: Run directories; one that is named twice counts once.
@@ -67,14 +71,21 @@ def plot_runs(
       statistic: One of `STATISTICS`.
 
     Raises:
-      PlotError: If a run has no such scores.
+      PlotError: If no run has such scores.
     """
     runs = {os.path.realpath(run): pathlib.Path(run) for run in runs}.values()
-    metrics = {run: records.read_rows(run / "metrics.jsonl") for run in runs}
+    metrics = {run: records.read_reports(run) for run in runs}
     phase = phase or records.choose_phase(metrics.values())
-    found = {run: records.series(run, rows, phase, x) for run, rows in metrics.items()}
+    found, missing = {}, []
+    for run, rows in metrics.items():
+        try:
+            found[run] = records.series(run, rows, phase, x)
+        except records.PlotError as error:
+            missing.append(str(error))
+    if not found:
+        raise records.PlotError(missing[0])
     charts: dict[str, list] = {}
-    for run in metrics:
+    for run in found:
         charts.setdefault(groups.task(run), []).append(run)
     curves = [
         dataclasses.replace(
@@ -86,6 +97,7 @@ def plot_runs(
         for one in groups.group(chart)
     ]
     draw(curves, outfile, x, phase, statistic)
+    return missing
 
 
 def draw(
@@ -104,7 +116,8 @@ def draw(
     if outfile.suffix.lower() != ".png":
         raise records.PlotError(f"{outfile} must end in .png.")
     outfile.parent.mkdir(parents=True, exist_ok=True)
-    with files.whole(outfile) as partial:
+    with files.whole(outfile) as partial, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")  # They are boxes.
         _figure(curves, x, phase, statistic).savefig(partial, dpi=DPI)
 
 
@@ -241,9 +254,11 @@ def _draw_curves(axes, curves: Sequence[Curve], scale: float) -> None:
     if len(curves) > 1:
         blank = [" "] * len(lines)  # Matplotlib reads more into labels than text.
         legend = axes.legend(lines, blank, frameon=False, labelcolor=INK)
+        mixed = len({curve.runs == 1 for curve in curves}) == 2
         for text, curve in zip(legend.get_texts(), curves, strict=True):
             text.set_parse_math(False)
-            label = f"{curve.label} ({seeds(curve.runs)})"
+            band = ", band of its episodes" * (mixed and curve.runs == 1)
+            label = f"{curve.label} ({seeds(curve.runs)}{band})"
             text.set_text(textwrap.fill(label, WIDTH))
         legend.set_in_layout(False)  # Else long labels make charts narrow.
 

@@ -43,10 +43,10 @@ def group(runs: Iterable[pathlib.Path]) -> list[Group]:
     known: collections.Counter = collections.Counter()
     for run in runs:
         values = _values(run)
-        config = _shared(values)
-        text, seed = json.dumps(config, sort_keys=True), json.dumps(values.get("seed"))
+        config = _plain(_shared(values))
+        text, seed = json.dumps(config, sort_keys=True), str(values.get("seed"))
         key = text, known[text, seed]
-        known[text, seed] += seed != "null"
+        known[text, seed] += seed != "None"
         groups.setdefault(key, []).append(run)
         configs[key] = config
     labels = _labels(list(configs.values()))
@@ -91,6 +91,15 @@ def _shared(values: dict) -> dict:
     return {**shared, "train": {"eval_every": interval}}
 
 
+def _plain(value: Any) -> Any:
+    """Return a value of a config with whole floats as integers, which are equal."""
+    if isinstance(value, dict):
+        return {key: _plain(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [_plain(x) for x in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _labels(configs: Sequence[dict]) -> list[str]:
     """Name curves by their configs, and by the differences where names are equal.
 
@@ -102,13 +111,13 @@ def _labels(configs: Sequence[dict]) -> list[str]:
         name = config["name"]
         namesakes = [x for x in configs if x["name"] == name]
         differing = {
-            line.partition(":")[0]
+            path: own
             for other in namesakes
-            for line in config_files.differences(config, other)
+            for path, (own, _) in config_files.changes(config, other).items()
         }
         values = [
-            f"{x.split('.')[-1]} {_value(config_files.at(config, x))}"
-            for x in sorted(differing)
+            f"{path[-1]} {_value(differing[path])}"
+            for path in sorted(differing, key=lambda x: ".".join(map(str, x)))
         ]
         full.append([name, *values])
     short = [", ".join(x[: 1 + SHOWN]) for x in full]

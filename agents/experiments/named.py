@@ -20,11 +20,11 @@ def load(source: str, overrides: Iterable[str] = (), seed: int | None = None) ->
     Raises:
       ConfigError: if it is wrong.
     """
-    if source.endswith((".yaml", ".yml", ".json")) or pathlib.Path(source).is_file():
+    if source in EXPERIMENTS:
+        values = sections.to_dict(EXPERIMENTS[source]())
+    elif source.endswith(config_files.ENDINGS) or pathlib.Path(source).is_file():
         values = config_files.load_mapping(source)
         values.setdefault("name", pathlib.Path(source).stem)
-    elif source in EXPERIMENTS:
-        values = sections.to_dict(EXPERIMENTS[source]())
     else:
         hint = config_.did_you_mean(source, EXPERIMENTS)
         raise config_.ConfigError(f"unknown config {source!r}; {hint}")

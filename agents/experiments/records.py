@@ -41,10 +41,9 @@ class Run:
         times = [row.get("seconds") for row in self.timing]
         return max(filter(is_finite, times), default=0.0)
 
-    @property
-    def score(self) -> float | None:
-        """Score of the last evaluation or, without evaluations, of training."""
-        scores = phase_scores(self.rows, choose_phase([self.rows]))
+    def score(self, phase: str) -> float | None:
+        """Return the last score of a phase, `evaluate` or `train`, if there is one."""
+        scores = phase_scores(self.rows, phase)
         return scores[max(scores)] if scores else None
 
     @property
@@ -57,7 +56,8 @@ class Run:
             return "unknown"
         if self.step >= steps:
             return "finished"
-        if is_finite(goal) and self.score is not None and self.score >= goal:
+        evaluations = phase_scores(self.rows, "evaluate").values()
+        if is_finite(goal) and any(x >= goal for x in evaluations):
             return "solved"
         if self.timing and "stopped" in self.timing[-1]:
             return f"stopped {self.timing[-1]['stopped']}"
@@ -83,25 +83,28 @@ class Entry:
     task: str
     runs: list[Run]
 
-    def scores(self) -> np.ndarray:
-        """Return the last scores of all runs that have one."""
-        scores = [run.score for run in self.runs]
-        return np.array([x for x in scores if x is not None], float)
+    def scores(self) -> list[float | None]:
+        """Return the last score of each run, if it has one.
+
+        It is that of an evaluation or, without evaluations of any run, of training.
+        """
+        phase = choose_phase(run.rows for run in self.runs)
+        return [run.score(phase) for run in self.runs]
 
     def best(self) -> Run:
         """Return the run with the best last score."""
-        worst = -float("inf")
-        return max(self.runs, key=lambda x: worst if x.score is None else x.score)
+        scores = [-float("inf") if x is None else x for x in self.scores()]
+        return self.runs[int(np.argmax(scores))]
 
 
 def read(path: str | pathlib.Path) -> Run:
     """Read a run directory, named `TIME-CONFIG`.
 
     Raises:
-      PlotError: If it has no metrics.
+      PlotError: If it has neither metrics nor a config.
     """
     path = pathlib.Path(path)
-    rows = read_rows(path / "metrics.jsonl")
+    rows = read_reports(path)
     timing, config, versions = (
         path / name for name in ("timing.jsonl", "config.yaml", "versions.txt")
     )
@@ -113,6 +116,17 @@ def read(path: str | pathlib.Path) -> Run:
         _origin(path / "origin.json"),
         versions.read_text(errors="replace") if versions.is_file() else "",
     )
+
+
+def read_reports(run: pathlib.Path) -> list[dict]:
+    """Read the reports of a run; none if it has just begun.
+
+    Raises:
+      PlotError: If the directory is none of a run, or a line is not a report.
+    """
+    path = run / "metrics.jsonl"
+    begun = (run / "config.yaml").is_file() and not path.exists()
+    return [] if begun else read_rows(path)
 
 
 def read_rows(path: pathlib.Path) -> list[dict]:

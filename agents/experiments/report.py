@@ -123,12 +123,10 @@ def _explanation(entries: Sequence[records.Entry]) -> str:
     )
     if any(len(entry.runs) > 1 for entry in entries):
         text += (
-            "Curves are the mean over seeds and bands the quartiles, where all seeds "
-            "have values; thin lines are single seeds. "
+            "Curves are the mean over seeds and bands the quartiles, where all seeds of "
+            "the chart have values; thin lines are single seeds. "
         )
-    if any(len(entry.runs) == 1 for entry in entries):
-        text += "Bands of a single seed are the quartiles of its episodes. "
-    return text
+    return text + "Bands of a single seed are the quartiles of its episodes."
 
 
 def _chart(
@@ -140,7 +138,7 @@ def _chart(
     name: str = "score",
 ) -> str | None:
     """Return the figure of a value of reports, or None if there is none."""
-    lines = []
+    lines, remarks = [], []
     for entry in entries:
         series = [y for run in entry.runs if (y := _series(run, phase, x, name))]
         curve = _mean(entry, series)
@@ -152,12 +150,19 @@ def _chart(
                 for one in series
             ]
         lines += [pages.Line(entry.number, curve)] if curve else []
+        if 0 < len(series) < len(entry.runs):
+            remarks.append(f"{_seeds_of(series, entry)} of {entry.label}")
     if not lines:
         return None
     scale, unit = curves.axis(x, max(line.curve.x[-1] for line in lines))
     lines = [line.scaled(1 / scale) for line in lines]
-    remark = f"over {unit}" if name == "score" else ""
-    return page.chart(title, remark, pages.Chart(unit, lines))
+    remarks = [f"over {unit}"] * (name == "score") + remarks
+    return page.chart(title, ", ".join(remarks), pages.Chart(unit, lines))
+
+
+def _seeds_of(found: Sequence, entry: records.Entry) -> str:
+    """Say how many seeds of a config have a value, if these are those that do."""
+    return f"{len(found)} of {curves.seeds(len(entry.runs))}"
 
 
 def _mean(
@@ -253,7 +258,7 @@ def _finals(page: pages.Page, entries: Sequence[records.Entry]) -> None:
     )
     page.text(
         "The score of a seed is the mean return of its last evaluation, or of its last "
-        "phase of training if nothing was evaluated. The interquartile mean is that of "
+        "phase of training if no seed was evaluated. The interquartile mean is that of "
         "the middle half of the seeds; its interval is a bootstrap over seeds (Agarwal "
         "et al., 2021, Deep Reinforcement Learning at the Edge of the Statistical "
         "Precipice), which needs two of them, and is rough below ten.",
@@ -263,21 +268,21 @@ def _finals(page: pages.Page, entries: Sequence[records.Entry]) -> None:
 
 def _final(entry: records.Entry) -> list[str]:
     """Return the row of a config in the table of final scores."""
-    scores = entry.scores()
-    mean, middle, between = summary(scores)
+    scores = [x for x in entry.scores() if x is not None]
+    mean, middle, between = summary(np.array(scores, float))
     steps = [run.step for run in entry.runs]
     steps = sorted({min(steps), max(steps)})
     states = list(dict.fromkeys(run.state for run in entry.runs))
-    each = (pages.number(run.score) for run in entry.runs if run.score is not None)
+    every = len(scores) == len(entry.runs)
     return [
         pages.cell(entry.task),
         pages.cell(entry.label),
-        pages.cell(len(scores)),
+        pages.cell(len(scores) if every else _seeds_of(scores, entry)),
         pages.cell(" to ".join(f"{x:,}" for x in steps), "number"),
         *(pages.cell(x, "number") for x in (mean, middle, between)),
-        pages.cell(", ".join(each)),
+        pages.cell(", ".join(map(pages.number, scores))),
         pages.cell(", ".join(duration(x.seconds) for x in entry.runs if x.seconds)),
-        pages.cell(", ".join(states)),
+        pages.cell("; ".join(states)),
     ]
 
 

@@ -65,12 +65,12 @@ def prepare(
 
 
 @contextlib.contextmanager
-def undone_by_mistakes(logdir: pathlib.Path) -> Iterator[None]:
-    """Remove a locked directory that was empty if the block raises a Mistake."""
+def removed_unless_begun(logdir: pathlib.Path) -> Iterator[None]:
+    """Remove a locked directory that was empty if the block has a Mistake or Ctrl-C."""
     empty = all(path.name == files.LOCK for path in logdir.iterdir())
     try:
         yield
-    except errors.Mistake:
+    except (errors.Mistake, KeyboardInterrupt):
         if empty:
             shutil.rmtree(logdir, ignore_errors=True)
         raise

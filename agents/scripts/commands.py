@@ -31,7 +31,8 @@ def reporting(main: Callable) -> Callable:
     def wrapper(argv=None) -> int:
         try:
             code = main(argv)
-            sys.stdout.flush()
+            if sys.stdout:  # Nothing if it was closed.
+                sys.stdout.flush()
             return code
         except errors.Mistake as error:
             print(f"error: {error}", file=sys.stderr)
@@ -46,7 +47,10 @@ def reporting(main: Callable) -> Callable:
             full = error.errno in files.NO_ROOM
             if error.filename is None and not full:  # No file of the user.
                 raise
-            text = f"cannot use {str(error.filename)!r}: {error.strerror}."
+            place = (
+                "write" if error.filename is None else f"use {str(error.filename)!r}"
+            )
+            text = f"cannot {place}: {error.strerror}."
             print(f"error: {errors.line(text)}", file=sys.stderr)
             return 1 if full else 2
         except KeyboardInterrupt:

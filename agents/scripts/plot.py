@@ -1,6 +1,7 @@
 """Draw the learning curves of runs: `plot RUN [RUN ...] --outfile FILE.png`.
 
 Runs of one config form one curve: the mean over seeds and a band between the quartiles.
+Runs that have no scores yet are left out.
 """
 
 import sys
@@ -30,7 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     with commands.status("Drawing the curves"):
-        curves.plot_runs(args.runs, args.outfile, args.x, args.phase, args.statistic)
+        left_out = curves.plot_runs(
+            args.runs, args.outfile, args.x, args.phase, args.statistic
+        )
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
     print(f"Wrote {args.outfile}")
     return 0
 

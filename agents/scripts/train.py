@@ -23,14 +23,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with shown("Starting TensorFlow"):
         commands.start_tensorflow(args.debug)
     config = named.load(args.config, args.set, args.seed)
-    if args.debug:
-        config = runs.in_process(config)
-    else:
+    used = runs.in_process(config) if args.debug else config
+    if not args.debug:
         commands.use_threads(config)
     runs.require_devices(config)
     if args.timestamp is not None:
         config_files.require_name(args.timestamp, "--timestamp")
-    description = runs.describe(config)
+    description = runs.describe(used)
     commands.use_kernels(runs.sees_images(description))
     with contextlib.ExitStack() as stack:
         sizes = None
@@ -42,11 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         logdir = runs.directory(args.logdir, config.name, args.timestamp)
         stack.enter_context(runs.alone(logdir, "--timestamp"))
         words = sys.argv[1:] if argv is None else argv
-        with training.undone_by_mistakes(logdir):
+        with training.removed_unless_begun(logdir):
             training.prepare(logdir, config, shlex.join(["agents", "train", *words]))
             view = stack.enter_context(display.Display(logdir, config, args.quiet))
             run = training.Training(
-                *(logdir, config, description, view, sizes, args.num_shards)
+                *(logdir, used, description, view, sizes, args.num_shards)
             )
         with run, interrupts(run, view):
             run.run()

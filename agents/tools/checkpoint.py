@@ -171,14 +171,16 @@ class Checkpoints:
         if not paths:
             raise CheckpointError(f"no checkpoint in {self.directory}.")
         name, best = name or max(paths), self.directory / BEST
+        asked = name
         if name == BEST and _is_copy(best):
             return best
         if name == BEST:
             name = os.path.basename(best.resolve())
         if name not in paths:
             known = sorted(paths) + [BEST] * best.exists()
+            link = f"{BEST} -> " * (asked == BEST and best.is_symlink())
             raise CheckpointError(
-                f"no checkpoint {name!r} in {self.directory}; "
+                f"no checkpoint '{link}{name}' in {self.directory}; "
                 f"there are {', '.join(known)}."
             )
         return paths[name]

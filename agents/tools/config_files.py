@@ -144,17 +144,24 @@ def at(config: dict, path: str) -> Any:
     return config
 
 
-def differences(old: dict, new: dict, path: str = "") -> list[str]:
+def differences(old: dict, new: dict) -> list[str]:
     """List `a.b: old -> new` for every leaf in which two nested mappings differ."""
-    lines = []
+    return [
+        f"{'.'.join(map(str, path))}: {left!r} -> {right!r}"
+        for path, (left, right) in changes(old, new).items()
+    ]
+
+
+def changes(old: dict, new: dict, path: tuple = ()) -> dict[tuple, tuple]:
+    """Map the keys of every leaf in which two nested mappings differ to both values."""
+    found = {}
     for key in [*old, *(k for k in new if k not in old)]:
-        full = f"{path}.{key}" if path else str(key)
         left, right = old.get(key), new.get(key)
         if isinstance(left, dict) and isinstance(right, dict):
-            lines += differences(left, right, full)
+            found |= changes(left, right, (*path, key))
         elif not _same(left, right):
-            lines.append(f"{full}: {left!r} -> {right!r}")
-    return lines
+            found[*path, key] = left, right
+    return found
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -162,7 +169,7 @@ def _same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_same, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return not differences(left, right)
+        return not changes(left, right)
     return left == right or (left != left and right != right)
 
 

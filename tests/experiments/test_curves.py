@@ -197,10 +197,25 @@ def test_names_are_shown_as_they_are_written(tmp_path):
     (legend,) = (axes.get_legend() for axes in several.axes)
     shown = [text.get_text() for text in legend.get_texts()]
     assert shown == [f"{name} (1 seed)" for name in names]
+    unknown = curves.Curve("日本", 2, *[np.zeros(2)] * 4)  # No warnings reach users.
+    curves.draw(
+        [found[0], unknown], tmp_path / "boxes.png", "steps", "evaluate", "mean"
+    )
     for one in found:
         canvas = curves._figure([one], "steps", "evaluate", "mean")
         canvas.savefig(tmp_path / "curve.png")
         assert canvas.axes[0].get_title(loc="left") == one.label
+
+
+def test_bands_of_single_seeds_among_others_are_told():
+    one, other = ([0, 1], [0, 1]), ([0, 1], [2, 3])
+    found = [
+        curves.aggregate("several", [series(*one), series(*other)], "iqm"),
+        curves.aggregate("single", [series(*one)], "iqm"),
+    ]
+    canvas = curves._figure(found, "steps", "evaluate", "iqm")
+    shown = [x.get_text() for x in canvas.axes[0].get_legend().get_texts()]
+    assert shown == ["several (2 seeds)", "single (1 seed, band of its episodes)"]
 
 
 def test_label_says_what_differs_and_each_task_has_a_chart(tmp_path, monkeypatch):

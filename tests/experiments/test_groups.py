@@ -30,3 +30,22 @@ def test_labels_tell_all_curves_apart():
         "mine, a 1, b 1, c 1, d 0",
         "mine, a 1, b 1, c 1, d 1",
     ]
+
+
+def test_keys_in_labels_may_have_dots_and_colons():
+    pairs = ({"a.b": 1, "c:d": 2}, {"a.b": 3, "c:d": 4})
+    configs = [{"name": "mine", "kwargs": {**x, "other": 0}} for x in pairs]
+    assert groups._labels(configs) == ["mine, a.b 1, c:d 2", "mine, a.b 3, c:d 4"]
+
+
+def test_equal_numbers_share_a_curve(tmp_path):
+    runs = []
+    for seed, gravity in enumerate(["10", "10.0", "1e1", "9.8"]):
+        runs.append(tmp_path / f"{seed}-mine")
+        runs[-1].mkdir()
+        text = (
+            f"name: mine\nseed: {seed}\nenvironment: {{kwargs: {{g: [{gravity}]}}}}\n"
+        )
+        (runs[-1] / "config.yaml").write_text(text)
+    found = {x.label: x.runs for x in groups.group(runs)}
+    assert found == {"mine, g [10]": tuple(runs[:3]), "mine, g [9.8]": (runs[3],)}

@@ -47,3 +47,10 @@ def test_settings_of_the_paper():
     assert named.load("walker").algorithm.discount == 0.995
     for name in NAMES:
         assert named.load(f"{name}_clip").algorithm.objective == "clip"
+
+
+def test_files_do_not_hide_named_configs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "debug").write_text("{name: other, environment: {id: CartPole-v1}}\n")
+    assert named.load("debug") == named.EXPERIMENTS["debug"]()
+    assert named.load("./debug").name == "other"

@@ -229,6 +229,55 @@ def test_seeds_that_have_just_begun_hide_nothing(tmp_path):
     assert charts(page(tmp_path, runs[0], later))[0][1]["lines"][0]["x"]
 
 
+def only(run, phase):
+    """Leave reports of one phase."""
+    rows = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    write_rows(run / "metrics.jsonl", [x for x in rows if x["phase"] == phase])
+
+
+def test_scores_of_training_do_not_mix_with_evaluations(tmp_path):
+    runs = [
+        make(tmp_path, f"{n}-left", [x], seed=n, steps=50)
+        for n, x in ((1, 500), (2, 21))
+    ]
+    only(runs[1], "train")
+    begun = make(tmp_path, "3-left", [], seed=3)
+    (begun / "metrics.jsonl").unlink()
+    text = page(tmp_path, *runs, begun)
+    (row,) = (x for x in tables(text) if x[:2] == ["Left-v0", "left"])
+    assert row[2:8] == ["1 of 3 seeds", "0 to 50", "500", "500", "one seed", "500"]
+    assert row[-1] == "finished; in progress, 0%"
+    titles = [title for title, _ in charts(text)]
+    assert titles[:2] == [
+        f"Evaluation: mean return over {x}, 1 of 3 seeds of left"
+        for x in ("environment steps", "wall time [seconds]")
+    ]
+    assert "Training: loss 2 of 3 seeds of left" in titles
+    found = records.Entry(0, "left", "Left-v0", [*map(records.read, runs)])
+    assert found.scores() == [500, None]
+    assert found.best().path == runs[0]
+    only(runs[0], "train")
+    found = records.Entry(0, "left", "Left-v0", [*map(records.read, runs)])
+    assert found.scores() == [499, 20]
+
+
+@pytest.mark.parametrize(
+    ("returns", "phase", "state"),
+    [
+        ([70, 110, 80], "evaluate", "solved"),
+        ([70, 90, 80], "evaluate", "in progress, 25%"),
+        ([200, 200, 200], "train", "in progress, 25%"),
+    ],
+)
+def test_runs_are_solved_by_any_evaluation_alone(tmp_path, returns, phase, state):
+    run = make(tmp_path, "1-left", returns, steps=600)
+    only(run, phase)
+    values = config_files.load(run / "config.yaml")
+    values["train"]["stop_at"] = 100
+    config_files.dump(values, run / "config.yaml")
+    assert records.read(run).state == state
+
+
 def test_old_runs_tell_less(tmp_path):
     run = make_run(tmp_path, "1-a", {0: 1.0, 100: 2.0})
     text = page(tmp_path, run)

@@ -25,6 +25,17 @@ def test_new_directory_holds_the_complete_config(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("error", [config_.ConfigError, KeyboardInterrupt])
+def test_directory_of_a_run_that_does_not_begin_is_removed(tmp_path, error):
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "old" / "config.yaml").touch()
+    for name in ("new", "old"):
+        with pytest.raises(error), training.removed_unless_begun(tmp_path / name):
+            raise error("It is wrong.")
+    assert [x.name for x in tmp_path.iterdir()] == ["old"]
+
+
 def test_versions_are_of_our_distribution():
     path = pathlib.Path(__file__).parents[2] / "pyproject.toml"
     name = tomllib.loads(path.read_text())["project"]["name"]

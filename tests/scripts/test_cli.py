@@ -116,3 +116,18 @@ def test_terminals_show_what_is_done(monkeypatch, capsys, terminal):
     assert output == ""
     assert ("Measuring the environments" in errors) == terminal
     assert terminal or errors == ""
+
+
+def test_output_may_be_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert commands.reporting(lambda argv: 0)() == 0
+
+
+def test_full_disk_behind_the_output_is_one_line(capsys):
+    def main(argv):
+        with open("/dev/full", "w") as file:
+            file.write("text")
+        return 0
+
+    assert commands.reporting(main)() == 1
+    assert capsys.readouterr().err == "error: cannot write: No space left on device.\n"

@@ -43,6 +43,27 @@ def test_picture_on_a_full_disk_is_one_line_and_leaves_the_old_one(
     assert list(outfile.parent.iterdir()) == [outfile]
 
 
+def test_runs_without_scores_are_left_out(tmp_path, capsys):
+    runs = [
+        make_run(tmp_path, "1-a", {0: 1.0}),
+        make_run(tmp_path, "2-a", {0: 1.0}, phase="train"),
+        make_run(tmp_path, "3-a", {0: None}),
+        tmp_path / "4-a",
+    ]
+    runs[3].mkdir()
+    (runs[3] / "config.yaml").write_text("name: a\n")
+    outfile = tmp_path / "curve.png"
+    assert plot.main([*map(str, runs), "--outfile", str(outfile)]) == 0
+    output = capsys.readouterr()
+    assert output.out == f"Wrote {outfile}\n"
+    assert output.err.splitlines() == [
+        f"left out: {run} has no score of the evaluate phase{end}."
+        for run, end in zip(
+            runs[1:], [", but of phase train", " yet", " yet"], strict=True
+        )
+    ]
+
+
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys):
     good = make_run(tmp_path, "1-a", {0: 1.0})
     empty = tmp_path / "empty"
@@ -66,7 +87,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys):
         ([without_step, "--outfile", png], "line 1: expected a JSON object"),
         ([empty, "--outfile", png], "it has no metrics.jsonl"),
         ([tmp_path / "missing", "--outfile", png], "it has no metrics.jsonl"),
-        ([good, no_score, "--outfile", png], "has no score of the evaluate phase"),
+        ([no_score, "--outfile", png], "has no score of the train phase yet"),
         ([broken, "--outfile", png], "line 1: expected a JSON object"),
         ([good, "--outfile", png, "--x", "seconds"], "it has no timing.jsonl"),
         ([good, "--outfile", tmp_path / "curve.txt"], "must end in .png"),

@@ -156,6 +156,10 @@ def test_halves_give_the_same_numbers_again_and_while_debugging(
         assert call(train, *arguments, *where) == (0, "", "")
     finally:
         tf.config.run_functions_eagerly(False)
+    configs = [
+        x / "config.yaml" for x in (first, eager)
+    ]  # Each may go on as the other.
+    assert configs[0].read_bytes() == configs[1].read_bytes()
     for ours, theirs in zip(
         read(eager / "metrics.jsonl"), read(metrics[0]), strict=True
     ):

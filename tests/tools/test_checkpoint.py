@@ -201,6 +201,17 @@ def test_without_a_best_one(tmp_path):
         directory.restore({}, "best")
 
 
+def test_best_one_that_was_deleted_is_told(tmp_path):
+    directory = checkpoint.Checkpoints(tmp_path)
+    first, second = map(checkpoint.name_of, range(2))
+    for step in range(2):
+        directory.save(step, {"value": tf.Variable(0)}, {}, first)
+    shutil.rmtree(tmp_path / first)
+    text = one_line(directory.state, "best")
+    assert f"no checkpoint 'best -> {first}' in" in text
+    assert text.endswith(f"there are {second}.")
+
+
 def test_same_step_replaces(tmp_path):
     checkpoints = checkpoint.Checkpoints(tmp_path, keep=3)
     for value in range(3):
