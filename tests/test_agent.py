@@ -791,6 +791,7 @@ def test_memory_of_agents_is_returned():
     assert used[-1] - used[4] < 15
 
 
+@pytest.mark.quick("shape0-float16", "shape1-float64")
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 @pytest.mark.parametrize("shape", [(2,), ()])
 def test_actions_are_in_their_space(dtype, shape):

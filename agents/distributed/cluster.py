@@ -90,6 +90,12 @@ def connected(
     import ray
 
     if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", here):
+            raise DistributedError(
+                f"this process is connected to Ray at {here}; leave out the address, or "
+                "call ray.shutdown() first."
+            )
         free = free_cpus(num_workers or 1)
         yield share(num_agents, num_workers, free, "on the cluster")
         return
@@ -218,6 +224,8 @@ def _start(address: str | None) -> None:
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     options = {} if address else {"include_dashboard": False}
+    if address is None and workers.num_cpus() < (os.cpu_count() or 1):
+        options["num_cpus"] = workers.num_cpus()  # Ray would count all.
     try:
         with warnings.catch_warnings(action="ignore"), _signals():
             ray.init(

@@ -71,6 +71,11 @@ class RayLoop(loop.Loop):
                 "environment.kwargs has schedules, which workers on Ray cannot follow; "
                 "train without --executor ray."
             )
+        if config.environment.action_lag:
+            raise cluster.DistributedError(
+                "environment.action_lag lets two halves take turns, which workers on Ray "
+                "do not; leave it out, or train without --executor ray."
+            )
         super().__init__(batch_env, algorithm, *arguments)
         self._topology = topology(algorithm)
         self._options = options = options or phases.Options()
@@ -216,7 +221,7 @@ class RayExecutor:
         return [report for report in self._loop.run() if report.finished]
 
     def save(self, directory: str) -> None:
-        """Write a checkpoint in the format of runs."""
+        """Write a checkpoint of the algorithm for `tools.checkpoint.Checkpoints`."""
         self._loop.save(checkpoint.Checkpoints(directory))
 
     def close(self) -> None:

@@ -172,19 +172,23 @@ class Streaming(Phase):
 
     def run(self, limit: int) -> dict[str, np.ndarray]:
         """Update once on as many unrolls as there are rows."""
+        rest, self._waiting = self._waiting, []
+        for index, chunk in rest:  # The weights have changed since then.
+            self._keep(index, chunk)
         self._ask()
         size = sum(self._workers.sizes)
         while (rows := sum(len(x.lengths) for _, x in self._waiting)) < size:
             self._receive()
         batch, self._waiting = self._waiting, []
-        self._idle = [index for index, _ in batch]
+        self._idle += [index for index, _ in batch]
         if rows > size:  # The rest is for the next batch.
             index, last = batch.pop()
             first, rest = split(last, len(last.lengths) - (rows - size))
             batch.append((index, first))
             self._waiting.append((index, rest))
             self._idle.pop()
-        self._lags += [self._learner.version - chunk.version for _, chunk in batch]
+        for _, chunk in batch:
+            self._lags += [self._lag(chunk)] * len(chunk.lengths)
         steps = size * self._learner.algorithm.batch_steps
         self.env_steps += steps
         self._learner.learn(*join(chunk for _, chunk in batch), steps)
@@ -221,12 +225,20 @@ class Streaming(Phase):
             self._idle = [index] * self._options.in_flight
         else:
             self.arrive(chunk)
-            if self._learner.version - chunk.version <= self._options.max_lag:
-                self._waiting.append((index, chunk))
-                return
-            self._dropped += len(chunk.lengths)
-            self._idle = [index]
+            self._keep(index, chunk)
         self._ask()
+
+    def _keep(self, index: int, chunk: actor.Chunk) -> None:
+        """Let the unrolls of a worker wait for the batch, unless they are too old."""
+        if self._lag(chunk) <= self._options.max_lag:
+            self._waiting.append((index, chunk))
+        else:
+            self._dropped += len(chunk.lengths)
+            self._idle.append(index)
+
+    def _lag(self, chunk: actor.Chunk) -> int:
+        """Return the number of updates since the weights that acted."""
+        return self._learner.version - chunk.version
 
 
 class Replaying(Phase):

@@ -36,6 +36,10 @@ class Shard:
         self._config = dataclasses.replace(config, seed=seed)
         self._description, self._rows = description, rows
 
+    @ray.method(concurrency_group="watch")
+    def answer(self) -> None:
+        """Show that the process runs, also while it is at work."""
+
     def build(self) -> int:
         """Allocate the memory, which may fail; return its size."""
         actor.use_one_thread()
@@ -150,8 +154,8 @@ class Shards:
         self._actors = [self._create(index) for index in range(count)]
         for index in range(count):
             try:
-                self._get(index, self._actors[index].build.remote())
-            except Exception:
+                self._build(index)
+            except BaseException:
                 self.close()
                 raise
 
@@ -208,7 +212,7 @@ class Shards:
                 continue
             (reference,) = ready
             shard = self._draws.pop(reference)
-            items = self._get(shard, reference)
+            items = self._get(shard, reference, self._timeout)
             if items is not None:
                 return shard, items
 
@@ -218,20 +222,19 @@ class Shards:
 
     def save(self, directory: str | os.PathLike, keep: int, step: int) -> None:
         """Write checkpoints `shard-i/step-...` to a directory that all can reach."""
-        path = str(directory)
         results = [
-            shard.save.remote(f"{path}/shard-{index}", keep, step)
+            shard.save.remote(_folder(directory, index), keep, step)
             for index, shard in enumerate(self._actors)
         ]
         for index, result in enumerate(results):
-            self._get(index, result)
+            self._get(index, result, self._timeout, at_work=True)
 
     def restore(self, directory: str | os.PathLike, name: str) -> None:
         """Load checkpoints; a shard without one begins empty."""
         for index, shard in enumerate(self._actors):
-            path = f"{directory}/shard-{index}"
+            restored = shard.restore.remote(_folder(directory, index), name)
             try:
-                size = self._get(index, shard.restore.remote(path, name))
+                size = self._get(index, restored, self._timeout, at_work=True)
             except checkpoint.CheckpointError as error:
                 _NOTES.info("replay shard %d begins empty: %s", index, error)
             else:
@@ -257,7 +260,8 @@ class Shards:
     def _create(self, shard: int) -> ray.actor.ActorHandle:
         sequence = np.random.SeedSequence([self._seed, self.restarts, 1 + shard])
         (seed,) = sequence.generate_state(1)
-        create = ray.remote(num_cpus=0, max_restarts=0)(Shard).remote
+        options = {"num_cpus": 0, "concurrency_groups": {"watch": 1}}
+        create = ray.remote(max_restarts=0, **options)(Shard).remote
         arguments = self._configs[shard], self._description, self._rows(shard)
         return create(*arguments, int(seed) >> 1)
 
@@ -271,13 +275,26 @@ class Shards:
             self.sizes[shard], self._deaths[shard] = size, 0
 
     def _get(
-        self, shard: int, reference: ray.ObjectRef, timeout: float | None = None
+        self,
+        shard: int,
+        reference: ray.ObjectRef,
+        patience: float | None,
+        at_work: bool = False,
     ) -> Any:
-        """Return the result of a shard; None if it was replaced, or data was lost."""
+        """Return the result of a shard; None if it was replaced, or data was lost.
+
+        Args:
+          shard: Number of the shard.
+          reference: Its future result.
+          patience: Seconds after which a shard that does not answer is replaced.
+          at_work: Whether the result may take longer, while the process answers.
+        """
         try:
-            return ray.get(reference, timeout=timeout)
+            while at_work and not ray.wait([reference], timeout=workers.LOOK_EVERY)[0]:
+                ray.get(self._actors[shard].answer.remote(), timeout=patience)
+            return ray.get(reference, timeout=patience)
         except ray.exceptions.RayTaskError as error:
-            raise error.cause from error
+            raise workers.cause(error, f"Replay shard {shard}") from error
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
             self._replace(shard)
         except ray.exceptions.RayError:  # A worker's data was lost with its node.
@@ -301,7 +318,17 @@ class Shards:
                 del waiting[reference]
         self.sizes[shard] = 0
         self._actors[shard] = self._create(shard)
-        self._get(shard, self._actors[shard].build.remote())
+        self._build(shard)
+
+    def _build(self, shard: int) -> None:
+        """Let a new shard allocate its memory."""
+        built = self._actors[shard].build.remote()
+        self._get(shard, built, workers.START_TIMEOUT, at_work=True)
+
+
+def _folder(directory: str | os.PathLike, shard: int) -> str:
+    """Return the directory of a shard's checkpoints, in any process."""
+    return os.path.join(os.path.abspath(directory), f"shard-{shard}")
 
 
 def _part(config: actor.RunConfig, rows: int) -> actor.RunConfig:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import ray
+import tensorflow as tf
 
 from agents.distributed import actor, cluster
 from agents.environments import make, singles
+from agents.tools import errors
 
 MAX_DEATHS = 5
 """Allowed number of consecutive deaths of a process without any work in between."""
@@ -80,13 +82,16 @@ class RayWorkers:
         self._actors: dict[int, ray.actor.ActorHandle] = {}
         self._begun: tuple[int, int] | None = None
         self._pulse, self._next_look = cluster.Pulse(), 0.0
-        for index in self.present:
-            self._build(index)
-        while self._building:
-            self._wait()
-        if len(self.present) < len(sizes):
+        try:
+            for index in self.present:
+                self._build(index)
+            while self._building:
+                self._wait()
+            if len(self.present) < len(sizes):
+                raise cluster.DistributedError(f"{self._lost}.")
+        except BaseException:
             self.close()
-            raise cluster.DistributedError(f"{self._lost}.")
+            raise
 
     def first_row(self, index: int) -> int:
         """Return the first row of a worker."""
@@ -133,9 +138,9 @@ class RayWorkers:
     def close(self) -> None:
         """End all actors."""
         self._pending.clear()
-        for index in self.present:
-            ray.kill(self._actors[index])
-        self.present = []
+        for worker in self._actors.values():
+            ray.kill(worker)
+        self.present, self._actors = [], {}
 
     def _wait(self) -> tuple[int, actor.Chunk | None] | None:
         """Wait for the next event; return it if it is a result or a replacement."""
@@ -160,7 +165,7 @@ class RayWorkers:
             result = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             self.close()
-            raise _cause(error, index) from error
+            raise cause(error, f"Worker {index}") from error
         except ray.exceptions.RayError:  # The process, its node or the data are gone.
             self._replace(index, "has died")
             return index, None
@@ -255,17 +260,17 @@ class RayWorkers:
         self._actors[index].begin.remote(seeds, int(own))
 
 
-def _cause(error: ray.exceptions.RayTaskError, index: int) -> Exception:
-    """Return the exception to raise for an error of a worker."""
+def cause(error: ray.exceptions.RayTaskError, process: str) -> Exception:
+    """Return the exception to raise for an error of a process."""
     cause = error.cause
     if isinstance(cause, singles.EnvironmentNotFound):
         return cluster.DistributedError(
             f"{str(cause).rstrip('.')} on a worker; an environment that is registered "
             "by your program only must be named as module:function."
         )
-    if isinstance(cause, ValueError | RuntimeError):
+    if isinstance(cause, ValueError | RuntimeError | tf.errors.OpError):
         text = str(cause)
         if text.startswith("Environment row"):  # One of this worker's rows.
-            cause.args = (f"Worker {index}, e{text[1:]}",)
+            cause.args = (f"{process}, e{text[1:]}",)
         return cause
-    return cluster.WorkerError(str(error))
+    return cluster.WorkerError(f"{process}: {errors.reason(cause)}")

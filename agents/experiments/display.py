@@ -67,7 +67,9 @@ class Display:
         if self._quiet:
             return
         if self._bar:
-            self._bar.console.print(text, highlight=False, markup=False)
+            self._bar.console.print(
+                text, highlight=False, markup=False, emoji=False, soft_wrap=True
+            )
         else:
             print(text, flush=True)
 

@@ -116,10 +116,11 @@ VECTORIZED = ("compiled", "envpool", "vector")
 """Backends of environments of which there may be no single ones."""
 
 
-def in_process(config: experiment.Config) -> experiment.Config:
+def in_process(config: experiment.Config, on_ray: bool = False) -> experiment.Config:
     """Return a config with the same numbers whose environments step in this process.
 
-    Those that are vectorized by their own code stay where they are.
+    Those that are vectorized by their own code stay where they are. On Ray, that is the
+    process of each worker, where no halves take turns.
     """
     environment = config.environment
     if make.choose(environment) in VECTORIZED:
@@ -128,7 +129,8 @@ def in_process(config: experiment.Config) -> experiment.Config:
         environment,
         backend="serial",
         num_workers=None,
-        action_lag=in_halves(environment),  # For equal numbers.
+        # For equal numbers.
+        action_lag=environment.action_lag if on_ray else in_halves(environment),
     )
     return dataclasses.replace(config, environment=environment)
 

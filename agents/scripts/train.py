@@ -23,8 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with shown("Starting TensorFlow"):
         commands.start_tensorflow(args.debug)
     config = named.load(args.config, args.set, args.seed)
-    used = runs.in_process(config) if args.debug else config
-    if not args.debug:
+    used = config
+    if args.debug:
+        used = runs.in_process(config, args.executor == "ray")
+    else:
         commands.use_threads(config)
     runs.require_devices(config)
     if args.timestamp is not None:

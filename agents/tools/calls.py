@@ -213,7 +213,7 @@ def _graphs(algorithm: Any) -> Iterator[Any]:
     import tensorflow as tf
 
     FuncGraph = tf.__internal__.FuncGraph  # noqa: N806
-    handles = {id(x.handle) for x in algorithm.variables}
+    handles = {id(getattr(x, "handle", x)) for x in algorithm.variables}
     for graph in [x for x in gc.get_objects() if issubclass(type(x), FuncGraph)]:
         outer = graph
         while isinstance(outer, FuncGraph):

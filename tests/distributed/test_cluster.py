@@ -1,7 +1,9 @@
 """Clusters that are missing, too small, or lose a node."""
 
+import os
 import signal
 import sys
+import types
 
 import pytest
 
@@ -74,6 +76,33 @@ def test_signals_while_ray_starts():
 def test_options_are_checked(name):
     with pytest.raises(errors.Mistake, match=f"{name} must be "):
         phases.Options(**{name: -1})
+
+
+def test_other_addresses_than_that_of_the_connection_are_refused(monkeypatch):
+    import ray
+
+    context = types.SimpleNamespace(gcs_address="host:1")
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(cluster, "free_cpus", lambda wanted: 4)
+    for address in (None, "auto", "host:1"):
+        with cluster.connected(address, 1, 2) as sizes:
+            assert sizes == [2]
+    with pytest.raises(cluster.DistributedError, match="connected to Ray at host:1;"):
+        cluster.connected("other:1", 1, 2).__enter__()
+
+
+def test_ray_has_the_processors_of_this_process(monkeypatch):
+    import ray
+
+    found = []
+    monkeypatch.setattr(ray, "init", lambda **options: found.append(options))
+    for free in (1, 1000):
+        monkeypatch.setattr(cluster.workers, "num_cpus", lambda free=free: free)
+        for address in (None, "auto"):
+            cluster._start(address)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    assert [x.get("num_cpus") for x in found] == [1, None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,12 @@ def test_runs_end_at_the_score_of_the_config():
     assert (plan.steps, plan.stop_at) == (150, 475)
 
 
+def test_halves_are_refused():
+    config = named.load("debug", ["environment.action_lag=true"])
+    with pytest.raises(cluster.DistributedError, match="environment.action_lag lets"):
+        executor.RayLoop(config, None, [4], None, None)
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [

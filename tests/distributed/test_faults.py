@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import gymnasium
 import psutil
 import pytest
+import tensorflow as tf
 
 from agents.distributed import cluster, phases, workers
 from agents.environments import make
@@ -147,6 +149,19 @@ def test_environment_that_workers_do_not_know(execute, registered):
     name = (f"environment.id={registered}", "environment.max_length=50")
     with pytest.raises(cluster.DistributedError, match=r"on a worker.*module:function"):
         execute("debug", *QUICK, *name)
+
+
+def test_errors_of_processes_are_one_line():
+    def cause(error):
+        return workers.cause(types.SimpleNamespace(cause=error), "Worker 1")
+
+    nan = tf.errors.InvalidArgumentError(None, None, "TD errors : had NaN values")
+    assert cause(nan) is nan  # As locally.
+    text = "Environment row 2: it failed"
+    assert str(cause(ValueError(text))) == "Worker 1, environment row 2: it failed"
+    other = cause(KeyError("first", "second"))
+    assert isinstance(other, cluster.WorkerError)
+    assert str(other) == "Worker 1: KeyError: ('first', 'second')"
 
 
 @pytest.mark.slow

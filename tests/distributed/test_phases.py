@@ -15,14 +15,15 @@ class Workers:
 
     def __init__(self, present, lost=()):
         self.sizes, self.present, self._lost = [1, 1, 1], list(present), list(lost)
-        self._pending = []
+        self._pending, self._versions = [], []
 
     def begin(self, seed, phase):
         pass
 
-    def collect(self, index, *_):
+    def collect(self, index, steps, rows, version, *_):
         assert index in self.present
         self._pending.append(index)
+        self._versions.append(version)
 
     def num_pending(self, index):
         return self._pending.count(index)
@@ -39,11 +40,13 @@ class Workers:
             self._pending = [x for x in self._pending if x != index]
             self.present.remove(index)
             return index, None
-        index = self._pending.pop(0)
-        none = np.zeros(0)
-        data = [np.full((1, 2), index)]
-        lengths = np.full(1, 2)
-        return index, actor.Chunk(data, lengths, none, 0, 2, none, none, None, 0.1)
+        index, version = self._pending.pop(0), self._versions.pop(0)
+        rows, none = self.sizes[index], np.zeros(0)
+        data = [np.full((rows, 2), index)]
+        lengths = np.full(rows, 2)
+        return index, actor.Chunk(
+            *(data, lengths, none, version, 2 * rows, none, none, None, 0.1)
+        )
 
 
 class Learner:
@@ -63,13 +66,14 @@ class Learner:
         )
 
     def weights(self):
-        return 0, [], 0
+        return self.version, [], 0
 
     def metrics(self):
         return {}
 
     def learn(self, data, lengths, steps):
         self.batches.append(data[0][:, 0].tolist())
+        self.version += 1
 
     remember = learn
 
@@ -83,6 +87,20 @@ def test_few_workers_fill_batches_of_all_rows(present, in_flight):
         phase.run(100)
     assert [len(batch) for batch in learner.batches] == [3] * 3
     assert {row for batch in learner.batches for row in batch} == set(present)
+
+
+@pytest.mark.parametrize(("max_lag", "dropped"), [(0, 4), (1, 0)])
+def test_the_rest_of_a_chunk_may_be_too_old_for_the_next_batch(max_lag, dropped):
+    learner, workers = Learner(), Workers([0])
+    workers.sizes = [3, 1]  # So batches take four unrolls of chunks of three.
+    options = phases.Options(in_flight=1, max_lag=max_lag)
+    phase = phases.Streaming(learner, workers, options, 0, 0)
+    for _ in range(3):
+        phase.run(100)
+    metrics = phase.metrics()
+    assert metrics["dropped_unrolls"] == dropped
+    assert metrics["lag_max"] == max_lag
+    assert metrics["lag"] == (0 if dropped else 3 / 12)
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -115,6 +115,24 @@ def test_hanging_shard_is_replaced(execute):
     assert min(on_shards(executor, lambda x: int(x._algorithm.memory.size))) > 0
 
 
+@pytest.mark.slow
+def test_hanging_shard_does_not_stop_a_checkpoint(execute, tmp_path, monkeypatch):
+    settings = *SMALL, "environment.timeout=5"
+    executor = execute("cartpole_dqn", *settings, num_workers=2, shards=2)
+    executor.run(512)
+    monkeypatch.chdir(tmp_path)  # Where the shards are not.
+    os.kill(on_shards(executor, lambda _: os.getpid())[1], signal.SIGSTOP)
+    executor.save("saved")
+    names = [
+        x.relative_to(tmp_path).parts for x in tmp_path.glob("saved/shard-*/step-*")
+    ]
+    assert [x[1] for x in names] == ["shard-0"]
+    report = executor.run(512)[-1]
+    assert report.metrics["shard_restarts"] == 1
+    executor.save("saved")
+    assert len([*tmp_path.glob("saved/shard-1/step-*")]) == 1
+
+
 class Here:
     """Stands in for `Shards`: one shard, in this process, of any size."""
 

@@ -1,5 +1,6 @@
 """Display of runs."""
 
+import io
 import logging
 import types
 
@@ -37,6 +38,18 @@ def test_lines_of_phases_fit_the_terminal(tmp_path, width):
     assert line in ["".join([first, *rest[:n]]) for n in range(4)]
     assert len(line) <= max(width, len(first))
     assert (line == first + "".join(rest)) == (width >= 200)
+
+
+def test_notes_above_the_live_line_stay_as_they_are(tmp_path):
+    """Commands among them are copied."""
+    view = display.Display(tmp_path, named.load("debug"), quiet=False)
+    written = io.StringIO()
+    view._bar = types.SimpleNamespace(
+        console=console.Console(file=written, width=20, force_terminal=True)
+    )
+    text = "To go on, repeat the command with --logdir /runs/:key:/[red] --timestamp 1"
+    view.note(text)
+    assert written.getvalue() == f"{text}\n"
 
 
 def test_metrics_of_the_user_come_first(tmp_path):

@@ -48,6 +48,9 @@ def test_environments_that_have_single_ones_can_step_in_this_process(
     assert runs.make.choose(changed.environment) == backend
     assert runs.in_halves(changed.environment) == runs.in_halves(config.environment)
     runs.describe(changed)
+    there = runs.in_process(config, on_ray=True).environment
+    assert there.action_lag == config.environment.action_lag
+    assert runs.make.choose(there) == backend
 
 
 def test_halves_need_an_even_number_of_agents():
