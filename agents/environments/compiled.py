@@ -51,7 +51,7 @@ class Compiled(steps.Continued, tf.Module):
         _require_rows(env, initial, num_envs)
         _require_inside(env, initial)
         self._state = tf.nest.map_structure(_variable, initial)
-        self._score = _variable(tf.zeros([num_envs]))
+        self._score = _variable(tf.zeros([num_envs], tf.float64))
         self._length = _variable(tf.zeros([num_envs], tf.int32))
         entropy = np.random.SeedSequence().generate_state(1)
         self._seed = _variable(tf.constant(entropy.astype(np.int32)[0]))
@@ -102,15 +102,16 @@ class Compiled(steps.Continued, tf.Module):
         new = self._env.transition(state, action, self._draw())
         reward = self._env.reward(state, action, new)
         terminated = self._env.terminal(new)
-        self._score.assign_add(reward)
+        self._score.assign_add(tf.cast(reward, tf.float64))
         self._length.assign_add(tf.ones_like(self._length))
         truncated = self._length >= self._max_length
+        score = tf.cast(self._score.read_value(), tf.float32)
         after = steps.After(
             self._env.observation(new),
             reward,
             terminated,
             truncated,
-            steps.record(terminated, truncated, self._score.read_value(), self._length),
+            steps.record(terminated, truncated, score, self._length),
         )
         return new, after
 
@@ -128,7 +129,7 @@ class Compiled(steps.Continued, tf.Module):
         tf.nest.map_structure(
             lambda x, value: x.assign(_where(rows, value, x)), self._state, new
         )
-        self._score.assign(tf.where(rows, 0.0, self._score))
+        self._score.assign(tf.where(rows, tf.zeros_like(self._score), self._score))
         self._length.assign(tf.where(rows, 0, self._length))
         observation = self._env.observation(self.state)
         return steps.Before(observation, rows)

@@ -84,6 +84,12 @@ class Environment:
             )
         bounds.require(self)
         bounds.require_effect(self)
+        named = isinstance(self.id, str) and ":" not in self.id
+        if named and "max_episode_steps" in self.kwargs:
+            raise config_.ConfigError(
+                "config key 'environment.max_length' sets the limit of episodes; use it "
+                "in place of environment.kwargs.max_episode_steps."
+            )
         for key in curriculum.schedules_of(self.kwargs):
             if self.backend not in FOLLOWING:
                 raise config_.ConfigError(

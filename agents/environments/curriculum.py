@@ -99,9 +99,10 @@ class Curriculum(gymnasium.Wrapper):
         self._attributes = (
             [] if parameters is None else sorted(changing.keys() - parameters)
         )
-        self._random = np.random.default_rng()
+        self._random = np.random.default_rng(0)  # So descriptions are always the same.
         self.begin_phase(0, 0)
         self._arguments, attributes = self._draw()
+        self._random = np.random.default_rng()
         super().__init__(make(self._arguments))
         for name in attributes:
             if not hasattr(self.unwrapped, name):

@@ -16,6 +16,10 @@ NO_LIMIT = 2**31 - 1
 """Length of episodes that stands for none in EnvPool."""
 
 
+SET = {"num_envs", "batch_size", "env_type", "num_threads", "seed", "max_episode_steps"}
+"""Arguments of pools that follow from the description of the environment."""
+
+
 class EnvPool(batch_env.Backend):
     """Batch of environments of one kind from EnvPool.
 
@@ -54,7 +58,7 @@ class EnvPool(batch_env.Backend):
         if id not in envpool.list_all_envs():
             raise LookupError(f"EnvPool has no environment {id!r}.")
         self.first_row = first_row
-        for name in {"num_envs", "batch_size", "env_type"} & {*(kwargs or {})}:
+        for name in SET & {*(kwargs or {})}:
             raise config.BackendError(
                 f"Backend envpool sets {name!r} itself; leave it out of "
                 "environment.kwargs."
@@ -84,9 +88,12 @@ class EnvPool(batch_env.Backend):
         return self._env
 
     def close(self):
-        self._env.close()
+        if self._env is not None:
+            self._env.close()
+        self._env = None
 
     def _start(self, restart: bool):
+        self._require_open()
         typed = actions.typed(self.action_space, self._buffers.action)
         self._env.send(typed, self._everyone)
 
@@ -105,7 +112,12 @@ class EnvPool(batch_env.Backend):
             self._begin(self._buffers.following, done)
         return {}
 
+    def _require_open(self):
+        if self._env is None:
+            raise RuntimeError("This batch of environments has been closed.")
+
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
+        self._require_open()
         if seeds is not None:
             ordered = np.empty(len(self), np.int64)
             ordered[rows] = seeds % SEEDS

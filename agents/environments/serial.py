@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from agents.tools import batch_env, errors, limits, processes
+from agents.tools import batch_env, checks, errors, limits, processes
 
 
 class Serial(batch_env.BatchEnv):
@@ -34,6 +34,7 @@ class Serial(batch_env.BatchEnv):
                 raise
             place = f"Environment row {first_row + len(envs)}"
             raise processes.failure(place, "start", error) from error
+        checks.require_apart(envs, first_row)
         super().__init__(envs, True, first_row)
 
     def _fail(self, place: str, command: str, error: Exception) -> NoReturn:

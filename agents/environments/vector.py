@@ -113,7 +113,9 @@ def _serve(
         channel.send(channels.INVALID, NotVectorized(text))
         return
     checked.wrap(env, rows[0])
-    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    spec = getattr(env, "spec", None)
+    limit = getattr(spec, "max_episode_steps", None)
+    limit = getattr(spec, "kwargs", {}).get("max_episode_steps", limit)
     found = env.single_observation_space, env.single_action_space
     facts = limit, vectorization.mode(env)
     channel.send(channels.RESULT, ([found] * len(rows), facts))
@@ -233,10 +235,15 @@ class _Whole:
                 kept[restarted] = first[others][restarted]
                 # The next step names NaN.
                 if not np.array_equal(new, kept, equal_nan=True):
+                    advice = (
+                        "leave out environment.max_length, or use"
+                        if self._same_step
+                        else "use its autoreset mode SAME_STEP, vectorization_mode sync "
+                        "among the kwargs, or"
+                    )
                     raise batch_env.EnvDataError(
-                        f"{self._name} does not obey reset_mask; use its autoreset "
-                        "mode SAME_STEP, vectorization_mode sync among the kwargs, or "
-                        "backend workers."
+                        f"{self._name} does not obey reset_mask; {advice} backend "
+                        "workers."
                     )
         return observation
 

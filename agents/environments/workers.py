@@ -1,6 +1,7 @@
 """Environments in worker processes, several in each, one per row."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from agents.environments import pool
-from agents.tools import actions, channels, processes, transitions
+from agents.tools import actions, channels, checks, processes, transitions
+from agents.tools import spaces as spaces_
 
 
 class Workers(pool.PoolRows):
@@ -99,6 +101,8 @@ class _Rows:
         self._current = memoryview(shared.current[worker])
         self._current[0] = -1
         self._split = actions.splitter(spaces[1])
+        self._apart: bool | None = None
+        """Whether rows do not share arrays of observations; known after a step."""
         shared = shared.buffers.part(rows)
         self._actions = shared.action
         own = transitions.Buffers.create(*spaces, len(envs))
@@ -116,7 +120,12 @@ class _Rows:
         for (row, env), action in zip(self._envs, actions, strict=True):
             current[0] = first + row
             results.append(env.step(action))
-        self._writer.steps(results)
+            if not self._apart:
+                self._writer.step(row, results[-1])
+        if self._apart:
+            self._writer.steps(results)
+        elif self._apart is None:  # Once is enough, and the check takes time.
+            self._apart = _are_apart(results)
         if self._restart[0] and self._flags.any():
             for row in np.flatnonzero(self._flags.any(1)).tolist():
                 current[0] = first + row
@@ -141,6 +150,17 @@ class _Rows:
         self._current[0] = -1
 
 
+def _are_apart(results: list[tuple]) -> bool:
+    """Return whether observations of different rows are in different places."""
+    leaves = itertools.chain(*(spaces_.flatten(result[0]) for result in results))
+    places = [
+        x.__array_interface__["data"][0]
+        for x in leaves
+        if isinstance(x, np.ndarray) and x.size
+    ]
+    return len(set(places)) == len(places)
+
+
 def _serve(
     channel: channels.Channel,
     stack: contextlib.ExitStack,
@@ -155,6 +175,11 @@ def _serve(
         channel.send(channels.DONE)
         envs[row] = constructor()
         stack.callback(envs[row].close)
+    try:
+        checks.require_apart([*envs.values()], rows[0])
+    except checks.EnvDataError as error:
+        channel.send(channels.INVALID, error)
+        return
     found = [(env.observation_space, env.action_space) for env in envs.values()]
     channel.send(channels.RESULT, (found, None))
 

@@ -52,7 +52,10 @@ class Sequences(tf.Module):
         position = rows_.gather(self.lengths, rows)
         tf.raw_ops.Assert(
             condition=tf.reduce_all(position < self.length),
-            data=["A sequence is longer than the memory."],
+            data=[
+                "A sequence is longer than the memory. If episodes become longer than at "
+                "first, set environment.max_length to the longest."
+            ],
         )
         # Clipped, so that the scatter does not fail first with a less clear message.
         indices = tf.stack([rows, tf.minimum(position, self.length - 1)], 1)

@@ -1,7 +1,7 @@
 """Batches of environments: the contract of all backends, and a plain one."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
@@ -294,12 +294,16 @@ class BatchEnv(Backend):
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
         self._begin_episodes(rows, seeds, self._writer)
 
-    def _begin_steps(self) -> list[tuple[int, Any]]:
-        """Start steps; return rows with their results, or with promises of them."""
-        return [
+    def _begin_steps(self) -> Iterable[tuple[int, Any]]:
+        """Yield rows with results of their steps, or return promises of them.
+
+        Results are written before the next step, as environments may share arrays.
+        """
+        started = (
             (row, self._guard(row, "step", self._envs[row].step, x, **self._options))
             for row, x in enumerate(self._split_actions(self._buffers.action))
-        ]
+        )
+        return list(started) if self._options else started
 
     def _begin_episodes(
         self,
@@ -310,19 +314,29 @@ class BatchEnv(Backend):
         """Reset rows, and pass their observations to the writer."""
         seeds = [None] * len(rows) if seeds is None else seeds.tolist()
         options = [{"seed": seed, **self._options} for seed in seeds]
-        started = [
+        started = (
             (row, self._guard(row, "reset", self._envs[row].reset, **given))
             for row, given in zip(rows.tolist(), options, strict=True)
-        ]
-        self._complete(started, writer.reset)
+        )
+        self._complete(list(started) if self._options else started, writer.reset)
 
-    def _complete(self, started: list, write: Callable) -> list:
+    def _complete(self, started: Iterable, write: Callable) -> list:
         """Write all results, waiting for promises; return the infos."""
         if self._options:
-            started = [
-                (row, self._guard(row, "wait", promise)) for row, promise in started
-            ]
+            started = self._wait(started)
         return [write(row, result) for row, result in started]
+
+    def _wait(self, promises: Iterable) -> list[tuple[int, Any]]:
+        """Return rows with their results, all of which are taken even after an error."""
+        results, wrong = [], []
+        for row, promise in promises:
+            try:
+                results.append((row, self._guard(row, "wait", promise)))
+            except EnvDataError as error:
+                wrong.append(error)
+        if wrong:
+            raise wrong[0]
+        return results
 
     def _guard(
         self, row: int, command: str, function: Callable, *args: Any, **kwargs: Any

@@ -12,6 +12,18 @@ from agents.tools import errors, spaces
 _TOLERANCE = 1e-6
 
 
+def require_apart(envs: Sequence[Any], first_row: int = 0):
+    """Raise EnvDataError if two rows have the same environment."""
+    rows: dict[int, int] = {}
+    for row, env in enumerate(envs, first_row):
+        other = rows.setdefault(id(getattr(env, "unwrapped", env)), row)
+        if other != row:
+            raise EnvDataError(
+                f"Environment rows {other} and {row} are the same object; the function "
+                "must create an environment whenever it is called."
+            )
+
+
 class EnvDataError(errors.Failure, ValueError):
     """Data from an environment that its spaces do not allow."""
 

@@ -137,11 +137,14 @@ class ExternalProcess(Remote):
         return promise
 
     def _receive(self) -> Any:
-        """Return the value of the next reply; errors end the process."""
+        """Return the value of the next reply; other errors than of data end the process."""
         if not self._closer.alive:
             raise RuntimeError("This environment process has been closed.")
         try:
             kind, value = self._worker.receive()
+        except checks.EnvDataError:  # The process goes on.
+            self._pending = False
+            raise
         except BaseException:
             self.close()
             raise

@@ -65,7 +65,7 @@ class InGraphBatchEnv(steps.Continued):
         self._started = [False] * self.parts
         self._seeds: np.ndarray | None = None
         self._prepare = prepare
-        self._sums = np.zeros([len(self), 2], np.float32)  # Score and length.
+        self._sums = np.zeros([len(self), 2])  # Score and length.
         self.error = self.called = None
         self.steps = 0
 

@@ -46,8 +46,8 @@ class RandomStart(gymnasium.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         if seed is not None:
-            self._random = np.random.default_rng(seed)
-            self._actions.seed(seed)
+            self._random = np.random.default_rng([seed, 2])  # The environment has seed.
+            self._actions.seed(int(self._random.integers(2**31)))
         observation, info = self.env.reset(seed=seed, options=options)
         for _ in range(self._random.integers(self._max_steps)):
             action = self._sample(observation, info)

@@ -14,6 +14,7 @@ from replay_agents import (
     Identity,
     items,
     make,
+    outputs,
     table,
 )
 from simulated import batch, numbers, same
@@ -223,3 +224,52 @@ def test_values_of_the_chain_are_recovered():
     tools.simulate(envs, agent, 800)
     values = agent.network(tf.constant([0, 1, 2], tf.int64))[..., 0]
     np.testing.assert_allclose(values, best, atol=1e-2)
+
+
+MASKED = gs.Dict(
+    observation=gs.Box(0, 1, (2,)), action_mask=gs.Box(0, 1, (4,), np.int8)
+)
+
+
+def masked(**changes):
+    """Agent with four actions, some of which masks forbid."""
+    values = {"capacity": 50, "batch_size": 8, "start_size": 16, "jit": False}
+    config = dqn.Config(**{**values, "network": TABLE, **changes})
+    return dqn.DQN(MASKED, gs.Discrete(4), 8, 500, config)
+
+
+def seen(*mask, count=1):
+    """Observations with this mask."""
+    return {
+        "observation": tf.zeros([count, 2]),
+        "action_mask": tf.constant([mask] * count, tf.int8),
+    }
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_targets_have_actions_that_are_allowed_in_the_next_state(double):
+    agent = masked(double=double)
+    outputs(agent.network, [1.0, 2.0, 3.0, 4.0])
+    outputs(agent.target_network, [10.0, 20.0, 30.0, 40.0])
+    data = {
+        "observation": seen(0, 0, 1, 1),
+        "next_observation": seen(1, 1, 0, 0),
+        "reward": tf.constant([1.0]),
+        "discount": tf.constant([0.5]),
+    }
+    np.testing.assert_allclose(agent.target(data), [[1 + 0.5 * 20]])
+
+
+def test_random_actions_of_dqn_are_allowed():
+    agent = masked(epsilon=1.0)
+    outputs(agent.network, [1.0, 2.0, 3.0, 4.0])
+    allowed = seen(0, 1, 0, 1, count=400)
+    action = agent.try_out(tf.zeros([400], tf.int32), allowed).numpy()
+    assert set(action[:, 0].tolist()) == {1, 3}
+
+
+def test_target_network_has_noise_of_its_own():
+    agent = make("dqn", batch(Chain()), network=TABLE, noisy_std=0.5, double=False)
+    one, other = agent.target(items()), agent.target(items())
+    future = items()["discount"].numpy() > 0
+    assert ((one != other).numpy().any(1) == future).all()

@@ -478,3 +478,41 @@ def test_presets_learn(name):
 def test_blocks_are_refused(name):
     with pytest.raises(config.ConfigError, match="needs 'mask', which is not provided"):
         named.load(name, ["algorithm.optimizer={type: adam, block: 32}"])
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_first_actions_are_uniform(name):
+    agent = continuous(name, start_size=16)
+    biases = [5.0, -9.0] if name == "sac" else [5.0]  # All actions near one.
+    outputs(agent.policy, biases)
+    rows, seen = tf.zeros([400], tf.int32), tf.zeros([400, 2])
+    for steps, uniform in ((0, True), (15, True), (16, False)):
+        agent.steps.assign(steps)
+        action = agent.try_out(rows, seen).numpy()
+        assert np.abs(action).max() <= 1
+        assert (action.min() < -0.9) == uniform
+        if uniform:
+            assert abs(action.mean()) < 0.15
+
+
+def test_both_observations_are_normalized():
+    agent = continuous("td3", normalize_observations=True)
+    agent.observations.update(tf.constant([[1.0, 2.0], [5.0, 9.0]]), tf.ones([2], bool))
+    raw = tf.constant([[3.0, 4.0]])
+    items = agent.prepare({"observation": raw, "next_observation": raw + 1})
+    np.testing.assert_array_equal(items["observation"], agent.observations(raw))
+    np.testing.assert_array_equal(
+        items["next_observation"], agent.observations(raw + 1)
+    )
+    assert not np.allclose(items["next_observation"], raw + 1)
+
+
+@pytest.mark.parametrize("name", ["dqn", "td3"])
+def test_every_batch_is_a_new_draw(name):
+
+    space = gs.Box(-2, 1, (1,)) if name == "td3" else gs.Discrete(2)
+    envs = batch(Identity(space))
+    agent = make(name, envs, network=TABLE, replay_ratio=0.0)
+    eagerly(envs, agent, 100)
+    draws = [tuple(agent.draw()["index"].numpy().tolist()) for _ in range(3)]
+    assert len(set(draws)) == 3

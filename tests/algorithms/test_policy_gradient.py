@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from gradient_agents import CLASSES, Forbidding, failing, make, noise, score, variables
 from gymnasium import spaces as gs
-from simulated import batch, eagerly, numbers, same
+from simulated import batch, collected, eagerly, numbers, same
 
 from agents import networks, tools
 from agents.algorithms import policy_gradient
@@ -280,3 +280,24 @@ def test_means_over_masks_of_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"value \(4, 5\), mask \(4, 5, 1\)"):
         policy_gradient.mean(tf.ones([4, 5]), tf.ones([4, 5, 1]))
     assert policy_gradient.mean(tf.ones([4, 5]), tf.ones([4, 5])) == 1
+
+
+@pytest.mark.parametrize("name", ["a2c", "vpg", "trpo"])
+def test_policy_loss_by_definition(name):
+
+    envs = noise(discrete=True)
+    agent = make(name, envs, memory="unrolls")
+    items = collected(agent, envs)
+    for i, x in enumerate(agent.network.trainable_variables):
+        x.assign(x.value + tf.random.stateless_normal(x.shape, [0, i]))
+    _, new = agent.policies(items)
+    old = agent.network.head.distribution(items["parameters"])
+    weight = new.log_prob(items["sample"])
+    if name == "trpo":
+        weight = tf.exp(weight - old.log_prob(items["sample"]))
+        assert np.abs(weight - 1).max() > 0.1
+    entropy = tf.reduce_mean(new.entropy())
+    gain = tf.reduce_mean(weight * items["advantage"])
+    loss, metrics = agent.policy_loss(items, 0.7)
+    np.testing.assert_allclose(loss, -gain - 0.7 * entropy, rtol=1e-4)
+    np.testing.assert_allclose(metrics["entropy"], entropy, rtol=1e-5)

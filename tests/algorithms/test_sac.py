@@ -1,6 +1,7 @@
 """SAC: soft targets, the temperature, and finite losses."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 from replay_agents import (
@@ -91,3 +92,33 @@ def test_target_critics_follow():
     after = numbers(agent.target_critics.trainable_variables)
     for x, y, z in zip(old, new, after, strict=True):
         np.testing.assert_allclose(z, 0.9 * x + 0.1 * y, atol=1e-6)
+
+
+def test_policy_of_sac_has_the_soft_value_of_the_current_critics_as_loss():
+    agent = make("sac", batch(Identity(gs.Discrete(2))), network=TABLE)
+    outputs(agent.critics, [3.0, 1.0], [2.0, 5.0])
+    outputs(agent.target_critics, [-30.0, 70.0], [40.0, -9.0])
+    outputs(agent.policy, [np.log(3.0), 0.0])
+    agent.log_temperature.assign(np.log(0.5))
+    loss, metrics = agent.policy_loss({"observation": tf.zeros([2, 2])})
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    value = 0.75 * 2.0 + 0.25 * 1.0
+    np.testing.assert_allclose(loss, -(value + 0.5 * entropy), rtol=1e-5)
+    np.testing.assert_allclose(metrics["entropy"], entropy, rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", [gs.Box(-2, 1, (1,)), gs.Discrete(2)], ids=str)
+def test_sac_samples_in_training_and_takes_the_mode_otherwise(space):
+    agent = make("sac", batch(Identity(space)), network=TABLE)
+    agent.steps.assign(1000)  # Uniform actions are over.
+    biases = [0.5, 0.0] if isinstance(space, gs.Box) else [np.log(3.0), 0.0]
+    outputs(agent.policy, biases)
+    rows, seen = tf.zeros([400], tf.int32), tf.zeros([400, 2])
+    tried, best = agent.try_out(rows, seen).numpy(), agent.best(seen).numpy()
+    if isinstance(space, gs.Box):
+        np.testing.assert_allclose(best, np.tanh(0.5), rtol=1e-5)
+        assert tried.std() > 0.1
+        assert abs(np.mean(tried > np.tanh(0.5)) - 0.5) < 0.1  # Around its median.
+    else:
+        assert not best.any()
+        assert abs(tried.mean() - 0.25) < 0.1

@@ -90,3 +90,11 @@ def test_policy_of_td3_is_delayed():
     eagerly(envs, agent, 1)
     assert agent.updates.numpy() == 3
     assert not same(numbers(agent.policy.trainable_variables), policy)
+
+
+def test_policy_of_td3_has_the_value_of_the_current_first_critic_as_loss():
+    agent = continuous("td3")
+    outputs(agent.critics, [3.0], [2.0])
+    outputs(agent.target_critics, [-30.0], [40.0])
+    loss, _ = agent.policy_loss({"observation": tf.zeros([2, 2])})
+    np.testing.assert_allclose(loss, -3.0, rtol=1e-6)

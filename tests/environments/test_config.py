@@ -28,3 +28,12 @@ def test_what_a_backend_has_no_use_for_is_refused(backend, field, value, used):
         f"config key 'environment.{field}' is {value!r} but has no effect with backend "
         f"{backend}; leave it out, or at None."
     )
+
+
+def test_limits_of_ids_have_one_name():
+    values = {"id": "CartPole-v1", "kwargs": {"max_episode_steps": 50}}
+    with pytest.raises(config.ConfigError, match=r"'environment.max_length' sets"):
+        Environment(**values)
+    Environment(
+        **{**values, "id": "mine:function"}
+    )  # It may mean something else there.

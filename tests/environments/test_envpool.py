@@ -103,3 +103,21 @@ def test_envpool_without_a_limit(create):
     assert not terminated.any()
     assert not truncated.any()
     assert make.describe(Environment("CliffWalking-v1", "envpool")).max_length is None
+
+
+@pytest.mark.parametrize("name", ["seed", "num_threads", "max_episode_steps"])
+def test_arguments_that_follow_from_the_description_are_refused(name):
+    pytest.importorskip("envpool")
+    with pytest.raises(ValueError, match=f"sets '{name}' itself|max_length' sets"):
+        make.batch(Environment("CartPole-v1", "envpool", 2, kwargs={name: 3}))
+
+
+def test_closed_pools_say_so():
+    pytest.importorskip("envpool")
+    batch = make.batch(Environment("CartPole-v1", "envpool", 2))
+    batch.reset()
+    batch.close()
+    batch.close()
+    for function in (lambda: batch.step(np.zeros(2, int)), batch.reset):
+        with pytest.raises(RuntimeError, match="has been closed"):
+            function()

@@ -528,3 +528,96 @@ def test_text_is_named_and_left_out_by_a_wrapper():
     keep = {"type": "gymnasium.wrappers:FilterObservation", "filter_keys": ["x"]}
     found = make.describe(Environment(Speaking, wrappers=[keep])).observation_space
     assert spaces.spec(found).keys() == {"x"}
+
+
+class Steps(gymnasium.Env):
+    """Observes its number of steps, in an array that all of its kind share or not."""
+
+    observation_space = gymnasium.spaces.Box(0, 1000, (1,))
+    action_space = gymnasium.spaces.Discrete(10)
+    shared = np.zeros(1, np.float32)
+
+    def __init__(self, share=True):
+        self.array = self.shared if share else np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.array[0] = 0
+        return self.array, {}
+
+    def step(self, action):
+        self.array[0] = action
+        return self.array, 0.0, False, False, {}
+
+
+ONE = Steps()
+
+
+def one_for_all():
+    return ONE
+
+
+@pytest.mark.parametrize("backend", ["serial", "workers"])
+def test_functions_that_return_the_same_environment_are_refused(backend):
+    environment = Environment(one_for_all, backend, 4, num_workers=None)
+    if backend == "workers":
+        environment = dataclasses.replace(environment, num_workers=2)
+    text = "^Environment rows 0 and 1 are the same object; the function must create"
+    with pytest.raises(checks.EnvDataError, match=text):
+        make.batch(environment)
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("backend", ["serial", "process", "workers"])
+def test_environments_may_share_their_arrays(backend, share):
+    environment = Environment(Steps, backend, 3, kwargs={"share": share})
+    if backend == "workers":
+        environment = dataclasses.replace(environment, num_workers=1)
+    with contextlib.closing(make.batch(environment)) as batch:
+        batch.reset()
+        for _ in range(2):
+            observation, *_ = batch.step(np.array([3, 1, 2]))
+            assert observation[:, 0].tolist() == [3, 1, 2]
+
+
+class Unmasked(Steps):
+    """Forgets its action mask when it is told to."""
+
+    def step(self, action):
+        mask = np.ones(10, np.int8)
+        return *super().step(action)[:4], {} if action == 9 else {"action_mask": mask}
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset()[0], {"action_mask": np.ones(10, np.int8)}
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_batches_go_on_after_wrong_data(backend):
+    environment = Environment(Unmasked, backend, 3, action_mask=True)
+    with contextlib.closing(make.batch(environment)) as batch:
+        batch.reset()
+        for row in (0, 2, 1):
+            wrong = np.arange(3)
+            wrong[row] = 9
+            with pytest.raises(checks.EnvDataError, match=f"row {row}.*action_mask"):
+                batch.step(wrong)
+            batch.reset()
+        observation, *_ = batch.step(np.array([3, 1, 2]))
+        assert observation["observation"][:, 0].tolist() == [3, 1, 2]
+
+
+def limited(max_steps):
+    return gymnasium.wrappers.TimeLimit(Steps(), int(max_steps))
+
+
+def test_descriptions_of_drawn_arguments_are_always_the_same():
+    kwargs = {"max_steps": {"type": "uniform", "low": 100, "high": 1e6}}
+    environment = Environment(limited, "serial", 1, kwargs=kwargs)
+    assert len({make.describe(environment).max_length for _ in range(3)}) == 1
+
+
+def vectorized(num_envs):
+    return gymnasium.make_vec("CartPole-v1", num_envs, max_episode_steps=300)
+
+
+def test_limits_that_functions_give_to_vectorized_ids_are_found():
+    assert make.describe(Environment(vectorized, "vector", 2)).max_length == 300

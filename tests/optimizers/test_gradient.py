@@ -264,3 +264,15 @@ def test_repeated_rows_of_an_embedding_count_together(kind):
     assert float(results[0][0]) == pytest.approx(85**0.5)
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_norm_of_gradients_follows_its_schedule():
+    fall = schedules.Schedule("linear", 1.0, 0.5, 10)
+    x = keras.Variable([0.0])
+    optimizer = optimizers.Gradient("sgd", 1.0, clip_norm=fall)
+    optimizer.build([x])
+    for steps, norm in ((0, 1.0), (10, 0.5)):
+        x.assign([0.0])
+        optimizer.schedule(steps)
+        optimizer.step(lambda _: (9.0 * x.value[0], {}), [x])
+        np.testing.assert_allclose(x, [-norm])

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from agents import tools
 from agents.testing import mocks
-from agents.tools import batch_env, steps
+from agents.tools import batch_env, steps, transitions
 
 
 class Recorder(mocks.MockEnvironment):
@@ -324,3 +324,15 @@ def test_spaces_are_those_of_one_environment():
     made, envs = make(2, Dictionary)
     assert envs.observation_space == made[0].observation_space
     assert envs.action_space == made[0].action_space
+
+
+def test_scores_of_long_episodes_do_not_drift():
+    env = batch_env.BatchEnv([mocks.MockEnvironment()], blocking=True)
+    env = tools.InGraphBatchEnv(env)
+    numbers = np.zeros([1, env._columns.width], np.float32)
+    numbers[:, transitions.REWARD] = 0.1
+    step = batch_env.Results(numbers, [], [], np.zeros(1, bool), True, {})
+    for _ in range(100_000):
+        env._account(0, step)
+    found = numbers[0, transitions.SUMS]
+    np.testing.assert_allclose(found, [10_000, 100_000], rtol=1e-6)

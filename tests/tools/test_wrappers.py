@@ -411,3 +411,26 @@ def test_numbers_beyond_32_bits_are_refused():
     assert env.reset(seed=5)[0] in env.observation_space
     with pytest.raises(ValueError, match="beyond 32 bits: 3000000000"):
         env.reset(seed=3_000_000_000)
+
+
+def test_random_starts_do_not_depend_on_what_the_environment_draws():
+    class Draws(gymnasium.Env):
+        observation_space = spaces.Box(0, 100, (3,), int)
+        action_space = spaces.Discrete(8)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.values = [int(self.np_random.integers(8)), 0, 0]
+            return np.array(self.values), {}
+
+        def step(self, action):
+            self.values[1] += 1
+            self.values[2] = int(action)
+            return np.array(self.values), 0.0, False, False, {}
+
+    env = wrappers.RandomStart(Draws(), 8)
+    found = np.array([env.reset(seed=seed)[0] for seed in range(4000)])
+    drawn, count, action = found[found[:, 1] > 0].T
+    for one, other in ((drawn, count), (drawn, action), (count, action)):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 0.06
+        assert 0.09 < (one == other).mean() < 0.16  # Equal by chance: 1/8.
