@@ -102,7 +102,7 @@ class _Rows:
         self._current[0] = -1
         self._split = actions.splitter(spaces[1])
         self._apart: bool | None = None
-        """Whether rows do not share arrays of observations; known after a step."""
+        """True if rows share no arrays of observations; unknown before a step."""
         shared = shared.buffers.part(rows)
         self._actions = shared.action
         own = transitions.Buffers.create(*spaces, len(envs))
