@@ -61,7 +61,7 @@ class Backend(abc.ABC):
         before any environment changes.
       RuntimeError: from `step` if a row is done, or new, and has not been reset.
       EnvDataError: for results that are not finite or do not fit the space, and for
-        action masks that forbid all actions.
+        action masks that forbid all actions; a pool of processes may be closed then.
       processes.EnvError: if an environment raises; `EnvProcessError` if its process
         failed, after which all processes of the batch have ended.
     """
