@@ -23,8 +23,9 @@ help:
 train: $(VENV)/installed
 	@$(VENV)/bin/agents train --config $(CONFIG) $(ARGS)
 
+# One process more than CI has processors, since tests also wait.
 test: lint
-	$(PYTEST) -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(PYTEST) -n 3 --dist loadgroup $(PYTEST_ARGS)
 
 test-slow: $(VENV)/installed-dev
 	$(PYTEST) -m slow $(PYTEST_ARGS)
