@@ -14,9 +14,10 @@ _TOLERANCE = 1e-6
 
 def require_apart(envs: Sequence[Any], first_row: int = 0):
     """Raise EnvDataError if two rows have the same environment."""
+    inner = [getattr(env, "unwrapped", env) for env in envs]  # So ids stay unique.
     rows: dict[int, int] = {}
-    for row, env in enumerate(envs, first_row):
-        other = rows.setdefault(id(getattr(env, "unwrapped", env)), row)
+    for row, env in enumerate(inner, first_row):
+        other = rows.setdefault(id(env), row)
         if other != row:
             raise EnvDataError(
                 f"Environment rows {other} and {row} are the same object; the function "
