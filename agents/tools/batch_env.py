@@ -1,7 +1,7 @@
 """Batches of environments: the contract of all backends, and a plain one."""
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
@@ -281,7 +281,7 @@ class BatchEnv(Backend):
 
     def _start(self, restart: bool):
         if self._options:
-            self._started = self._begin_steps()
+            self._started = list(self._begin_steps())
 
     def _finish(self, restart: bool) -> dict:
         started = self._started if self._options else self._begin_steps()
@@ -294,16 +294,11 @@ class BatchEnv(Backend):
     def _reset(self, rows: np.ndarray, seeds: np.ndarray | None):
         self._begin_episodes(rows, seeds, self._writer)
 
-    def _begin_steps(self) -> Iterable[tuple[int, Any]]:
-        """Yield rows with results of their steps, or return promises of them.
-
-        Results are written before the next step, as environments may share arrays.
-        """
-        started = (
-            (row, self._guard(row, "step", self._envs[row].step, x, **self._options))
-            for row, x in enumerate(self._split_actions(self._buffers.action))
-        )
-        return list(started) if self._options else started
+    def _begin_steps(self) -> Iterator[tuple[int, Any]]:
+        """Start steps; yield rows with their results, or with promises of them."""
+        for row, action in enumerate(self._split_actions(self._buffers.action)):
+            step = self._envs[row].step
+            yield row, self._guard(row, "step", step, action, **self._options)
 
     def _begin_episodes(
         self,
@@ -318,15 +313,19 @@ class BatchEnv(Backend):
             (row, self._guard(row, "reset", self._envs[row].reset, **given))
             for row, given in zip(rows.tolist(), options, strict=True)
         )
-        self._complete(list(started) if self._options else started, writer.reset)
+        self._complete(started, writer.reset)
 
     def _complete(self, started: Iterable, write: Callable) -> list:
-        """Write all results, waiting for promises; return the infos."""
+        """Write all results, waiting for promises; return the infos.
+
+        A result is written before the next step, as environments may share arrays.
+        Promises are all made before the first is waited for.
+        """
         if self._options:
-            started = self._wait(started)
+            started = self._wait(list(started))
         return [write(row, result) for row, result in started]
 
-    def _wait(self, promises: Iterable) -> list[tuple[int, Any]]:
+    def _wait(self, promises: list) -> list[tuple[int, Any]]:
         """Return rows with their results, all of which are taken even after an error."""
         results, wrong = [], []
         for row, promise in promises:
