@@ -54,7 +54,9 @@ class Run:
         )
         if not is_finite(steps):
             return "unknown"
-        if self.step >= steps:
+        evaluated = config_files.at(self.config, "train.eval_episodes")
+        last = "evaluate" if evaluated else "train"
+        if any(row.get("phase") == last and row["step"] >= steps for row in self.rows):
             return "finished"
         evaluations = phase_scores(self.rows, "evaluate").values()
         if is_finite(goal) and any(x >= goal for x in evaluations):

@@ -278,6 +278,23 @@ def test_runs_are_solved_by_any_evaluation_alone(tmp_path, returns, phase, state
     assert records.read(run).state == state
 
 
+@pytest.mark.parametrize(
+    ("phase", "eval_episodes", "state"),
+    [
+        ("train", 20, "in progress, 100%"),
+        ("evaluate", 20, "finished"),
+        ("train", 0, "finished"),
+    ],
+)
+def test_runs_finish_with_their_last_phase(tmp_path, phase, eval_episodes, state):
+    run = make(tmp_path, "1-left", [70], steps=50)
+    only(run, phase)
+    values = config_files.load(run / "config.yaml")
+    values["train"]["eval_episodes"] = eval_episodes
+    config_files.dump(values, run / "config.yaml")
+    assert records.read(run).state == state
+
+
 def test_old_runs_tell_less(tmp_path):
     run = make_run(tmp_path, "1-a", {0: 1.0, 100: 2.0})
     text = page(tmp_path, run)
