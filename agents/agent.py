@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -264,9 +264,7 @@ class Agent:
           AgentError: for rows that do not exist or repeat.
         """
         rows, _ = self._rows(agent_indices)
-        learned = rows[self._pending[rows] & self._known[rows]]
-        if len(learned):
-            self._learn_of(learned)
+        self._learn_of_known(rows)
         self._pending[rows] = self._acted[rows] = False
         self._new[rows] = True
 
@@ -292,6 +290,8 @@ class Agent:
             are not finite, actions outside of their space or forbidden by a mask, and
             if the memory holds too little data.
         """
+        if batch is None:
+            self._learn_of_known(self._everyone)
         before = self.algorithm.metrics.take()
         try:
             if batch is None:
@@ -348,7 +348,8 @@ class Agent:
     def save(self, directory: str | pathlib.Path) -> None:
         """Write everything that `load` needs to a directory, replacing an earlier save.
 
-        Running episodes are not saved. If the process ends meanwhile, the earlier save
+        Saving changes nothing, so steps that the next `act` will learn from are not
+        saved, nor are running episodes. If the process ends meanwhile, the earlier save
         remains; other processes that save there wait.
 
         Raises:
@@ -433,11 +434,13 @@ class Agent:
     def _fragments(self, batch: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
         """Check a batch; return fragments `[F, T, ...]`, and their valid steps."""
         optional = "sequence_indices"
+        if not isinstance(batch, Mapping):
+            raise AgentError(f"a batch is a mapping, got {type(batch).__name__}.")
         wanted, given = recordings.NAMES, set(batch)
         if given - {optional} != set(wanted):
             raise AgentError(
                 f"a batch has the parts {', '.join(wanted)} and, if there are several "
-                f"fragments, {optional}; got {', '.join(sorted(given))}."
+                f"fragments, {optional}; got {', '.join(sorted(map(str, given)))}."
             )
         rows = np.size(batch["reward"])
         if not rows:
@@ -481,6 +484,12 @@ class Agent:
             for known, leaf in zip(after, leaves, strict=True):
                 known[unknown] = leaf[unknown]
         self._call(self._learn, rows, self._facts[rows], after)
+
+    def _learn_of_known(self, rows: np.ndarray) -> None:
+        """Let the algorithm learn from those observed steps that are complete."""
+        known = rows[self._pending[rows] & self._known[rows]]
+        if len(known):
+            self._learn_of(known)
 
     def _taken(self, leaves: list[np.ndarray], single: bool) -> Any:
         """Convert actions to members of their space, for one environment or many."""

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents import offline
-from agents.tools import errors, recordings
+from agents.tools import checks, errors, recordings
 
 
 def imitate(
@@ -48,13 +48,11 @@ def imitate(
 
     Raises:
       RecordingError: if it does not fit, or is too short.
-      ValueError: if `updates` or `batch_size` is not positive.
+      ValueError: if `updates` or `batch_size` is not a positive integer.
       NotImplementedError: for algorithms without a policy; use `fill`.
     """
-    if min(updates, batch_size) < 1:
-        raise ValueError(
-            f"updates and batch_size must be positive, got {updates} and {batch_size}."
-        )
+    checks.positive_integer("updates", updates, ValueError)
+    checks.positive_integer("batch_size", batch_size, ValueError)
     algorithm = agent.algorithm
     data = _read(agent, recording)
     steps = data["reward"].shape[1]

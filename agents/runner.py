@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import numbers
 import operator
 import pathlib
 import signal
@@ -211,11 +212,10 @@ class Runner:
           AgentError: without an environment for it, or for less than one episode.
           AlgorithmError: if the policy remembers something in variables.
         """
-        if num_episodes < 1:
-            raise agent_.AgentError(f"evaluation needs episodes, got {num_episodes}.")
+        _require_positive(num_episodes=num_episodes)
         batch = self._evaluation_batch()
         returns = []
-        for _ in range(num_episodes):
+        for _ in range(int(num_episodes)):
             seeds, self._evaluation_seeds = self._evaluation_seeds, None
             observation = batch.reset(seeds=seeds)
             state = self.agent.algorithm.initial_state(1)
@@ -405,11 +405,14 @@ def _alike(ours: gymnasium.Space, theirs: gymnasium.Space) -> bool:
     return one == other
 
 
-def _require_positive(**counts: int | None) -> None:
-    """Raise AgentError for numbers below one."""
+def _require_positive(**counts: float | None) -> None:
+    """Raise AgentError for counts that are not positive integers, such as 1e6 or 20."""
     for name, value in counts.items():
-        if value is not None and value < 1:
-            raise agent_.AgentError(f"{name} must be positive, got {value}.")
+        whole = isinstance(value, numbers.Real) and float(value).is_integer()
+        if value is not None and not (whole and value >= 1):
+            raise agent_.AgentError(
+                f"{name} must be a positive integer, got {value!r}."
+            )
 
 
 def _makes(environment: Any) -> bool:

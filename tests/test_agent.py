@@ -460,6 +460,22 @@ def test_sizes_are_positive_integers_of_any_type(name, tmp_path):
         agent.save(tmp_path / "file" / "agent")
 
 
+def test_updates_use_the_episodes_that_have_ended(tmp_path):
+    """Also the last step of one whose row waits for the others, and only once."""
+    space = gs.Box(-9, 9, (1,), np.float32)
+    config = {"type": "ppo", "memory": "episodes", "update_every": 5, "jit": False}
+    agent = agent_.Agent.create(config, space, gs.Discrete(2), 2, max_length=9)
+    for over in (False, False, True):
+        agent.act(np.zeros([2, 1]))
+        agent.observe([1, 1], [over, False])
+    agent.save(tmp_path / "agent")
+    assert agent.algorithm.steps == 4  # Saving changes nothing.
+    assert agent.update()["policy_loss"] != 0
+    assert agent.algorithm.steps == 5
+    agent.act(np.zeros([2, 1]))
+    assert agent.algorithm.steps == 6
+
+
 @pytest.mark.parametrize("kind", ["dqn", "td3"])
 def test_weights_of_others_bring_no_updates_and_take_none(kind):
     spaces_ = (

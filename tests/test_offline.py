@@ -306,6 +306,8 @@ def test_wrong_batches():
             k: v for k, v in batch.items() if k != "reward"
         },
         "got .*log_prob": {**batch, "log_prob": 1},
+        "got 1, action": {**batch, 1: 2},
+        "a batch is a mapping, got list": [batch],
         r"observation must have the shape \(24, 3\)": {
             **batch,
             "observation": batch["observation"][:, :2],

@@ -537,8 +537,19 @@ def test_environments_are_in_one_place():
         runner.run(num_steps=9, evaluate_every=3)
     with pytest.raises(agent_.AgentError, match="is in several places"):
         agents.Runner(Recorder(2), [env, gymnasium.wrappers.TimeLimit(env, 3)])
-    with pytest.raises(agent_.AgentError, match="max_episode_steps must be positive"):
-        agents.Runner(Recorder(), env, max_episode_steps=0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"num_steps": "5"}, {"num_episodes": 0}, {"evaluation_episodes": 2.5}]
+)
+def test_counts_are_positive_integers(wrong):
+    runner = agents.Runner(Recorder(), mock(3))
+    message = rf"{next(iter(wrong))} must be a positive integer, got"
+    with pytest.raises(agent_.AgentError, match=message):
+        runner.run(**{"num_steps": 9} | wrong)
+    with pytest.raises(agent_.AgentError, match="max_episode_steps must be a positive"):
+        agents.Runner(Recorder(), mock(3), max_episode_steps=2.5)
+    assert runner.run(num_steps=1e1).steps == 10
 
 
 def test_best_agent_is_not_saved_to_a_file(tmp_path):

@@ -88,14 +88,12 @@ def load(filename: str | pathlib.Path) -> Any:
     try:
         if path.exists() and not path.is_file():  # Pipes and devices may never end.
             raise config_.ConfigError(
-                f"cannot read config file {filename}: it is not a regular file."
+                f"cannot read {filename}: it is not a regular file."
             )
         with path.open(encoding="utf-8") as file:
             text = file.read(plain_yaml.LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise config_.ConfigError(
-            f"cannot read config file {filename}: {error}"
-        ) from error
+        raise config_.ConfigError(f"cannot read {filename}: {error}") from error
     return parse(text, str(filename))
 
 

@@ -19,6 +19,9 @@ from agents.experiments import config as experiment
 from agents.tools import config as config_
 from agents.tools import config_files, sections
 
+COMBINATIONS = 200
+"""Number of combinations of choices beside which a value is tried."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Range:
@@ -104,27 +107,31 @@ class Space:
     def require(self, values: dict) -> None:
         """Raise ConfigError if no value of some key is valid in a complete config.
 
-        A value may have an effect only beside one of another key's choices.
+        A value may have an effect only beside choices of other keys.
         """
+        choices = {
+            k: x.values for k, x in self.dimensions.items() if isinstance(x, Choices)
+        }
         beside = [
-            {key: choice}
-            for key, dimension in self.dimensions.items()
-            if isinstance(dimension, Choices)
-            for choice in dimension.values
+            {key: choice} for key, values_ in choices.items() for choice in values_
         ]
+        together = (
+            dict(zip(choices, combination, strict=True))
+            for combination in itertools.product(*choices.values())
+        )
+        others = [{}, *beside, *itertools.islice(together, COMBINATIONS)]
         for key, dimension in self.dimensions.items():
             errors = []
-            for example, choice in itertools.product(
-                dimension.examples(), [{}, *beside]
-            ):
+            for example, choice in itertools.product(dimension.examples(), others):
                 try:
                     resolve(values, {**choice, key: example})
                 except config_.ConfigError as error:
                     errors.append(error)
                 else:
                     break
-            else:
-                raise errors[0]
+            else:  # Beside the right choices, a key of the config may be what is wrong.
+                known = [x for x in errors if any(k in str(x) for k in self.dimensions)]
+                raise next((x for x in errors if x not in known), errors[0])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a file for `load`."""

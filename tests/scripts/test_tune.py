@@ -37,7 +37,7 @@ def test_without_optuna(call, arguments, monkeypatch):
     [
         (["--set", "train.eval_episodes=0"], "'train.eval_episodes' is 0"),
         (["--set", "algorithm.epoch=1"], "did you mean 'epochs'?"),
-        (["--space", "missing.yaml"], "cannot read config file missing.yaml"),
+        (["--space", "missing.yaml"], "cannot read missing.yaml"),
         (["--set", "environment.id=Missing-v1"], "Missing-v1"),
     ],
 )

@@ -157,6 +157,30 @@ def test_what_has_no_effect_is_named_unless_a_choice_gives_it_one():
     space.Space({**target, **objective}).require(values)
 
 
+def test_values_may_need_choices_of_several_keys():
+    values = sections.to_dict(named.load("cartpole_a2c"))
+    kinds = {
+        "algorithm.type": space.Choices(("a2c", "ppo")),
+        "algorithm.objective": space.Choices(("kl", "clip")),
+    }
+    clip = {"algorithm.clip": space.Range(0.1, 0.3)}
+    space.Space({**kinds, **clip}).require(values)
+    with pytest.raises(config_.ConfigError, match="unknown config key 'algorithm.clp'"):
+        space.Space({**kinds, "algorithm.clp": space.Choices((1, 2))}).require(values)
+
+
+def test_reasons_are_those_beside_the_right_choices():
+    values = sections.to_dict(named.load("cartpole_dqn"))
+    dimensions = {
+        "algorithm.atoms": space.Choices((1, 51)),
+        "algorithm.value_range": space.Choices(([0, 100], [0, 200])),
+    }
+    with pytest.raises(config_.ConfigError, match=r"huber_delta'.* with several atoms"):
+        space.Space(dimensions).require(values)
+    dimensions["algorithm.huber_delta"] = space.Choices((1.0,))
+    space.Space(dimensions).require(values)
+
+
 def test_assignments_hold_any_text():
     chosen = {"name": "\N{GRINNING FACE} \u00fc", "seed": 3}
     assert config_files.override({}, space.assignments(chosen)) == chosen
