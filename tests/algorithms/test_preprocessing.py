@@ -104,3 +104,26 @@ def test_a_config_has_preprocessing():
     agent = made.create_algorithm(description, 2)
     assert agent.preprocessing.space.shape == (12,)
     assert type(agent).__name__ == "PPO"
+
+
+def test_statistics_are_part_of_what_acts():
+    """So actors elsewhere get them, and checkpoints of a policy have them."""
+    agent = make("dqn", ["normalize"], simulated.batch(env("dqn")))
+    acting = {id(x) for x in agent.acting()}
+    assert agent.preprocessing.kept
+    assert all(id(x) in acting for x in agent.preprocessing.kept)
+
+
+def test_frames_go_on_when_acting_without_training():
+    envs = simulated.batch(env("dqn"), env("dqn"))
+    agent = make("dqn", SEQUENCE, envs)
+    rows, seen = tf.range(2), envs.begin().observation
+    agent.begin_episodes(rows, False)
+    for shift in (0.0, 1.0, 5.0):
+        agent.perform(rows, seen + shift, False)
+    (((frames, known),),), _ = state = agent.running_state(rows)
+    np.testing.assert_allclose(frames, np.stack([seen + 1.0, seen + 5.0], 1))
+    assert known.numpy().all()
+    agent.begin_episodes(rows, False)
+    agent.go_on(rows, state)
+    np.testing.assert_array_equal(agent.running_state(rows)[0][0][0][0], frames)

@@ -285,3 +285,64 @@ def test_batch_normalization_is_refused_where_it_would_count_padding():
     agent = a2c.A2C(env.observation_space, env.action_space, 6, 4, config)
     with pytest.raises(errors.Mistake, match="use layer_normalization, or memory"):
         tools.simulate(env, agent, 6)
+
+
+class Still(algorithm.Algorithm):
+    def perform(self, agent_indices, observation, training=True):
+        return tf.zeros_like(agent_indices, tf.int64)
+
+
+def test_scores_and_lengths_are_those_of_one_episode():
+    result = tools.simulate(compiled.Compiled(Counter(), 3), Still(), 6)
+    # The rewards of an episode are 1, 2 and 3.
+    scores = [[1, 0, 0], [1, 3, 0], [1, 0, 6], [1, 3, 0], [1, 0, 0], [1, 3, 6]]
+    lengths = [[1, 0, 0], [1, 2, 0], [1, 0, 3], [1, 2, 0], [1, 0, 0], [1, 2, 3]]
+    np.testing.assert_array_equal(result["score"], scores)
+    np.testing.assert_array_equal(result["length"], lengths)
+
+
+class Random(Counter):
+    """Counter whose second number is random at every step."""
+
+    def initial(self, size, seed):
+        end = tf.random.stateless_uniform([size], seed, 9.0, 99.0)
+        return {"time": tf.zeros([size]), "end": end}
+
+    def transition(self, state, action, seed):
+        new = self.initial(state["time"].shape[0], seed)
+        return {**new, "time": state["time"] + 1.0}
+
+
+def test_every_episode_and_step_has_a_seed_of_its_own():
+    env = compiled.Compiled(Random(), 1)
+    before = env.begin()
+    numbers = [float(before.observation[0, 1])]
+    for _ in range(4):
+        after, before = env.simulate(before, tf.zeros([1], tf.int64))
+        numbers.append(float(after.observation[0, 1]))
+    assert after.done.numpy().all()  # Truncated, so another one begins.
+    numbers.append(float(before.observation[0, 1]))
+    assert len(set(numbers)) == 6
+
+
+def test_limit_of_the_config_replaces_that_of_the_class():
+    env = compiled.Compiled(Counter(), 6, max_length=2)
+    result = tools.simulate(env, Still(), 4)
+    assert result["length"][1].numpy().tolist() == [1, 2, 2, 2, 2, 2]
+    assert result["done"][1].numpy().all()
+
+
+def test_rewards_are_those_of_the_state_before_the_step():
+    class Early(Counter):
+        def reward(self, state, action, next_state):
+            return state["time"]
+
+    env = compiled.Compiled(Early(), 3)
+    after, _ = env.simulate(env.begin(), tf.zeros([3], tf.int64))
+    np.testing.assert_array_equal(after.reward, [0, 0, 0])
+
+
+def test_batches_without_seeds_differ():
+    envs = [compiled.Compiled(Random(), 2) for _ in range(2)]
+    one, other = (env.begin().observation[:, 1] for env in envs)
+    assert not np.isclose(one, other).any()

@@ -155,3 +155,22 @@ def test_all_fit_their_spaces(name):
     observation = env.observation(env.initial(20, SEED)).numpy()
     for row in observation:
         assert env.observation_space.contains(row)
+
+
+def test_torques_beyond_the_bounds_cost_like_those_at_the_bounds():
+    env, state = functional.Pendulum(), tf.constant([[1.0, 2.0]] * 2)
+    reward = env.reward(state, tf.constant([[2.0], [50.0]]), state)
+    np.testing.assert_allclose(reward, [-1.404] * 2, rtol=1e-6)  # 1 + 0.4 + 0.004.
+
+
+def test_a_car_may_rest_at_the_goal():
+    env = functional.MountainCar()
+    state = tf.constant([[0.5, 0.0], [0.5, -0.01], [0.49, 0.07]])
+    assert env.terminal(state).numpy().tolist() == [True, False, False]
+
+
+def test_efforts_of_the_car_cost_as_they_are():
+    """As in Gymnasium, beyond the bounds, too."""
+    env, state = functional.ContinuousMountainCar(), tf.constant([[-0.5, 0.0]] * 2)
+    reward = env.reward(state, tf.constant([[1.0], [3.0]]), state)
+    np.testing.assert_allclose(reward, [-0.1, -0.9], rtol=1e-6)

@@ -378,3 +378,29 @@ def test_killing_the_trainer_ends_everything(run_script, backend, end):
         assert script.stdout.readline() == b"hanging\n"
     script.kill()
     assert finish(script, found) == (-signal.SIGKILL, "")
+
+
+class Sharing(gymnasium.Env):
+    """Observes its own number, in an array that all environments share."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    shared = np.zeros(1, np.float32)
+
+    def __init__(self, number):
+        self.number = number
+
+    def reset(self, *, seed=None, options=None):
+        self.shared[0] = self.number
+        return self.shared, {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0, False, False, {}
+
+
+def test_rows_of_a_worker_may_share_an_array():
+    batch = workers.Workers([lambda x=x: Sharing(x) for x in range(3)], num_workers=1)
+    batch.reset()
+    for _ in range(3):
+        np.testing.assert_array_equal(batch.step(np.zeros(3, int))[0], [[0], [1], [2]])
+    batch.close()

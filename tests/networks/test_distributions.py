@@ -469,3 +469,12 @@ def test_curvature_of_the_beta_divergence_is_the_fisher_information():
     fisher = scipy.special.polygamma(1, a) - scipy.special.polygamma(1, a + b)
     np.testing.assert_allclose(gradient, 0, atol=1e-5)
     np.testing.assert_allclose(outer.gradient(gradient, alpha), fisher, rtol=1e-3)
+
+
+def test_samples_of_beta_have_no_gradient():
+    """The one through rejection sampling would be wrong."""
+    alpha = tf.constant([[2.0, 3.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(alpha)
+        sample = beta_.Beta(alpha, alpha).sample(generator())
+    assert tape.gradient(sample, alpha) is None

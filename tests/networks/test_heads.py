@@ -429,3 +429,9 @@ def test_center_by_hand():
     high = np.float32([np.inf, 3, np.inf, 3e38, 7, 3e38])
     center = heads.center(gs.Box(low, high))
     np.testing.assert_array_equal(center, np.float32([6, 2, 0, 1, 6, 0]))
+
+
+def test_equal_leaves_begin_differently():
+    head = make(gs.Tuple((gs.Discrete(3), gs.Discrete(3))))
+    left, right = head(tf.ones([1, 4]))
+    assert not np.isclose(left["logits"], right["logits"]).any()

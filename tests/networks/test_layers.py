@@ -536,3 +536,13 @@ def test_embeddings_get_integers(space, declared, message):
     seen = tf.zeros([1, *space.shape], space.dtype)
     with pytest.raises(config.ConfigError, match=message):
         make(space, layers=(*declared, embedding, "flatten")).step(seen, ())
+
+
+def test_weights_of_one_layer_draw_different_numbers():
+    layer = layers.create(
+        {"type": "separable_conv1d", "filters": 2, "kernel_size": 2}, 0
+    )
+    layer(tf.zeros([1, 4, 3]))
+    depthwise, pointwise, _ = (np.ravel(x) for x in layer.weights)
+    assert depthwise.shape == pointwise.shape
+    assert np.abs(np.corrcoef(depthwise, pointwise)[0, 1]) < 0.99

@@ -7,7 +7,7 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import networks
-from agents.networks import parts
+from agents.networks import modes, parts
 from agents.tools import spaces
 
 OBSERVATION = gs.Box(-1, 1, (3,))
@@ -314,3 +314,44 @@ def test_torsos_are_found_by_import_path():
     np.testing.assert_allclose(values[0], value, rtol=1e-5)
     with pytest.raises(ValueError, match="torso is 'layer'; did you mean 'layers'"):
         networks.NetworkConfig(torso="layer")
+
+
+@pytest.mark.parametrize("initializer", ["scaled", "orthogonal"])
+def test_output_scale_is_that_of_the_policy_only(initializer):
+    values = []
+    for scale in (0.01, 1.0):
+        config = networks.NetworkConfig(
+            layers=(6,), output_scale=scale, initializer=initializer
+        )
+        net = networks.PolicyValueNetwork(OBSERVATION, ACTIONS["box"], config, 0)
+        values.append(net.step(random(5, 3), net.initial_state(5))[1])
+    assert np.abs(values[0]).max() > 0.1
+    np.testing.assert_array_equal(*values)
+
+
+def test_penalties_on_activities_are_those_of_the_part_that_is_learned():
+    part = {"type": "dense", "units": 6, "activity_regularizer": "l2"}
+    config = networks.NetworkConfig(layers=(part,))
+    net = networks.PolicyValueNetwork(OBSERVATION, ACTIONS["discrete"], config, 0)
+    x, first, state = random(4, 2, 3), tf.zeros([4, 2], tf.bool), net.initial_state(4)
+
+    def loss():
+        return tf.reduce_sum(net.value(x, state, first)), {}
+
+    alone, _ = modes.learning(loss, net)()
+    net.policy(x, state, first)
+    np.testing.assert_array_equal(modes.learning(loss, net)()[0], alone)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_acting_is_a_step_without_values(cell):
+    """The state of the critic goes on, too."""
+    config = networks.NetworkConfig(layers=({"type": cell, "units": 5},))
+    net = networks.PolicyValueNetwork(OBSERVATION, ACTIONS["discrete"], config, 0)
+    state = found = net.initial_state(2)
+    for step in range(3):
+        x = random(2, 3, seed=step)
+        expected, _, state = net.step(x, state)
+        parameters, found = net.act(x, found)
+        np.testing.assert_array_equal(parameters["logits"], expected["logits"])
+        tf.nest.map_structure(np.testing.assert_array_equal, found, state)

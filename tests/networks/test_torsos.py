@@ -386,3 +386,11 @@ def test_layers_of_users_get_observations_in_their_shape(shape):
     seen = np.random.default_rng(0).uniform(-1, 1, (3, *shape)).astype(np.float32)
     features, _ = torso.step(tf.constant(seen), ())
     np.testing.assert_array_equal(features, seen.reshape(3, -1))
+
+
+def test_streams_of_equal_shape_differ():
+    config = NetworkConfig(streams={"a": (4,), "b": (4,)}, layers=())
+    torso = torsos.Torso(gs.Dict(a=VECTOR, b=VECTOR), config, 0)
+    torso.step({"a": tf.ones([1, 3]), "b": tf.ones([1, 3])}, ())
+    left, right = (x.numpy() for x in torso.trainable_variables if x.ndim == 2)
+    assert not np.isclose(left, right).any()

@@ -109,3 +109,10 @@ def test_discrete_critics_take_no_actions():
     )
     assert critics(tf.zeros([5, 3])).shape == (2, 5, 4)
     assert critics.trainable_variables[0].shape == (3, 8)
+
+
+def test_critics_begin_differently():
+    """Else they would stay equal, and their minimum would be either."""
+    critics = twin_critics.TwinCritics(VECTOR, 2, NetworkConfig(layers=(8,)), 0, False)
+    first, second = critics(tf.ones([2, 3]), ACTION).numpy()
+    assert not np.isclose(first, second).any()

@@ -371,3 +371,27 @@ def test_clipped_integers_know_their_bounds():
     values = np.array([[2**64 - 1]], np.uint64)
     beyond = {"type": "clip", "low": -1, "high": 1e30}
     np.testing.assert_array_equal(apply(unsigned, values, beyond), values)
+
+
+def test_luminance_of_bytes_is_rounded():
+    image = np.uint8([[[[0, 0, 5], [0, 1, 0], [0, 0, 4]]]])
+    space = gs.Box(0, 255, (1, 3, 3), np.uint8)
+    gray, _ = make(space, "grayscale")(tf.constant(image), [[()]])
+    # 0.57, 0.587 and 0.456.
+    np.testing.assert_array_equal(gray, [[[[1], [1], [0]]]])
+
+
+def test_statistics_of_fragments_are_those_of_episodes():
+    """The frames of a new episode do not follow those of the one before."""
+    made = make(gs.Box(-9, 9, (1,)), {"type": "sequence", "length": 2}, "normalize")
+    fragments = {
+        "observation": tf.constant([[[1.0], [3.0], [8.0], [5.0]]]),
+        "terminated": tf.constant([[False, True, False, False]]),
+        "truncated": tf.zeros([1, 4], tf.bool),
+    }
+    made.learn(fragments, tf.constant([[True, True, True, False]]))
+    # Of the pairs (1, 1), (1, 3) and (8, 8); the last step is not valid.
+    (count,) = [x.numpy() for x in made.variables if x.shape == ()]
+    assert count == 3
+    found = [x.numpy() for x in made.variables if x.shape == (2,)]
+    assert any(np.allclose(x, [10 / 3, 4]) for x in found)

@@ -336,3 +336,12 @@ def test_scores_of_long_episodes_do_not_drift():
         env._account(0, step)
     found = numbers[0, transitions.SUMS]
     np.testing.assert_allclose(found, [10_000, 100_000], rtol=1e-6)
+
+
+def test_halves_begin_with_the_seeds_of_their_own_rows():
+    envs = [Recorder(durations=[9]) for _ in range(4)]
+    halves = [tools.BatchEnv(x, blocking=True) for x in (envs[:2], envs[2:])]
+    both = tools.InGraphBatchEnv(halves)
+    both.discontinue(np.array([5, 6, 7, 8]))
+    both.begin()
+    assert [env.seeds for env in envs] == [[5], [6], [7], [8]]

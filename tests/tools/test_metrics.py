@@ -84,3 +84,13 @@ def test_algorithms_report_integers_and_flags_too():
     for count, flag in ((3, True), (4, False)):
         made.report({"count": tf.constant(count), "share": tf.constant(flag)})
     assert made.metrics.result() == {"count": 3.5, "share": 0.5}
+
+
+def test_weights_count_like_as_many_updates():
+    means = metrics.Metrics(["score"])
+    means.update({"score": tf.constant(2.0)}, 3.0)
+    means.update({"score": tf.constant(6.0)})
+    assert means.result() == {"score": 3.0}
+    means.reset()
+    means.update({"score": tf.constant(0.0)}, 0.0)
+    assert means.result() == {}

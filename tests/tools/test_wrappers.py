@@ -434,3 +434,53 @@ def test_random_starts_do_not_depend_on_what_the_environment_draws():
     for one, other in ((drawn, count), (drawn, action), (count, action)):
         assert abs(np.corrcoef(one, other)[0, 1]) < 0.06
         assert 0.09 < (one == other).mean() < 0.16  # Equal by chance: 1/8.
+
+
+def test_only_the_first_episode_of_a_random_start_gets_the_seed():
+    seeds = []
+
+    class Recorder(mocks.MockEnvironment):
+        def reset(self, *, seed=None, options=None):
+            seeds.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    env = wrappers.RandomStart(Recorder(durations=[1]), 10)
+    for seed in range(5):
+        env.reset(seed=seed)
+    assert [x for x in seeds if x is not None] == list(range(5))
+    assert None in seeds
+
+
+def test_random_starts_with_masks_are_a_function_of_the_seed():
+    class Masked(gymnasium.Env):
+        observation_space = spaces.Discrete(10_000)
+        action_space = spaces.Discrete(1000)
+        info = {"action_mask": np.ones(1000)}
+
+        def reset(self, *, seed=None, options=None):
+            self.sum = 0
+            return self.sum, self.info
+
+        def step(self, action):
+            self.sum += int(action)
+            return self.sum, 0.0, False, False, self.info
+
+    env = wrappers.RandomStart(Masked(), 9)
+    first, again = ([env.reset(seed=x)[0] for x in range(5)] for _ in range(2))
+    assert first == again
+    assert any(first)
+
+
+def test_range_normalize_keeps_actions_in_their_space():
+    class Remembering(gymnasium.Env):
+        observation_space = spaces.Box(-1, 1, (1,))
+        action_space = spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+
+        def step(self, action):
+            self.action = action
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    env = Remembering()
+    wrappers.RangeNormalize(env).step(np.float32([1.5, -3]))
+    np.testing.assert_array_equal(env.action, [2, 0])
+    assert env.action_space.contains(env.action)

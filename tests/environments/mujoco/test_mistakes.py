@@ -237,3 +237,16 @@ def test_errors_of_mujoco_name_the_simulation(create):
 
     with pytest.raises(processes.EnvError, match="RuntimeError: sim .: mj_stackAlloc"):
         run()
+
+
+def test_episodes_after_unstable_physics_go_on(create):
+    class Wild(robots.CartPole):
+        action_space = gymnasium.spaces.Box(-1e30, 1e30, (1,))
+        model = robots.MODEL.replace('gear="5" ctrlrange="-1 1"', 'gear="500"')
+
+    batch = create(Wild(0.0))
+    batch.reset()
+    with pytest.raises(batch_env.EnvDataError, match="row 1: unstable"):
+        batch.step([[0.0], [1e9], [0.0]])
+    batch.reset()
+    batch.step(np.zeros((3, 1)))

@@ -338,3 +338,16 @@ def test_single_environments_render(headless):
     assert env.observation_space.contains(observation)
     assert info == {}
     env.close()
+
+
+def test_constants_that_derive_from_what_varies_are_updated(create):
+    class Heavy(robots.CartPole):
+        varied = ("body_mass",)
+
+        def vary(self, model, random):
+            model.body("ball").mass *= random.uniform(2, 3)
+
+    batch = create(Heavy(0.0))
+    batch.reset(seeds=[1, 2, 3])
+    ball = batch[0].body("ball")  # Its center is a sum divided by its mass.
+    np.testing.assert_allclose(ball.subtree_com, ball.xpos)
