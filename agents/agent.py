@@ -280,7 +280,8 @@ class Agent:
             after a fragment, and likewise after a step whose next observation is not
             the observation of the following step. Policy gradients treat all actions as
             those of their current policy. Statistics for normalization learn from the
-            batch. By default, the update uses the memory.
+            batch. By default, the update uses the memory, after the algorithm has got
+            all observed steps whose next observation is known.
 
         Returns:
           Metrics of this update.
