@@ -350,3 +350,9 @@ def test_layers_are_in_training_mode(tmp_path):
     both = agent.algorithm.policy, agent.algorithm.target_policy
     for one, two in zip(*(x.variables for x in both), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_episodes_are_remembered_by_the_row_that_is_shortest():
+    first = np.zeros(10, bool)
+    first[[0, 5, 6, 7]] = True  # Lengths 5, 1, 1 and 3.
+    assert pretraining._divide(first, 2).tolist() == [0] * 5 + [1] * 5

@@ -263,7 +263,7 @@ def test_failures_abandon_the_episode(monkeypatch):
         ([mock(1), mock(1, observation_shape=(3,))], {}, "same observation space"),
         ("CartPol-v1", {}, "did you mean CartPole-v1"),
         (mock, {}, "needs an end: num_episodes or num_steps"),
-        (mock, {"num_steps": 0}, "num_steps must be positive, got 0"),
+        (mock, {"num_steps": 0}, "num_steps must be a positive integer, got 0"),
         (
             [mock(1), mock(1)],
             {"num_steps": 9, "evaluate_every": 3},
@@ -273,7 +273,7 @@ def test_failures_abandon_the_episode(monkeypatch):
         (
             mock,
             {"num_steps": 9, "evaluate_every": 3, "evaluation_episodes": 0},
-            "evaluation_episodes must be positive, got 0",
+            "evaluation_episodes must be a positive integer, got 0",
         ),
         (mock, {"num_episodes": 9, "save_best": "x"}, "or at least 100 episodes"),
     ],
@@ -574,3 +574,31 @@ def test_learns_cartpole():
         runner.run(num_steps=60_000, callback=lambda runner: runner.mean_return < 200)
         assert runner.mean_return >= 200
         assert np.mean(runner.evaluate(10)) > 200 > before
+
+
+def test_only_first_episodes_have_seeds_and_those_of_evaluation_are_others():
+    seen = []
+
+    class Told(mocks.MockEnvironment):
+        def reset(self, *, seed=None, options=None):
+            seen.append(seed)
+            return super().reset(seed=seed, options=options)
+
+    with agents.Runner(Recorder(2), Told, seed=3) as runner:
+        runner.run(num_steps=2)
+        runner.evaluate(2)
+        runner.evaluate(1)
+    training, evaluation = (
+        loop.phase_seeds(3, x, y).tolist() for x, y in ((0, 2), (1, 1))
+    )
+    assert seen == [*training, *evaluation, None, None]
+    assert len({*seen}) == 4
+
+
+def test_episodes_of_earlier_runs_are_among_the_best_hundred(tmp_path, monkeypatch):
+    saved, agent = [], Recorder()
+    runner = agents.Runner(agent, mock(1))
+    monkeypatch.setattr(agent, "save", lambda _: saved.append(runner.episodes))
+    runner.run(num_episodes=60)
+    runner.run(num_episodes=40, save_best=tmp_path)
+    assert saved == [100]

@@ -267,3 +267,15 @@ def test_values_that_change_spaces_or_are_refused_at_last(backend):
     with pytest.raises(processes.EnvError, match="Environment row 0"):
         batch.reset()
     batch.close()
+
+
+def test_pieces_that_are_not_all_whole_stay_floats():
+    schedule = schedules.Schedule("piecewise", values=(2.0, 0.5), boundaries=(9.0,))
+    random = np.random.default_rng(0)
+    found = [curriculum._value(schedule, np.float64(x), random) for x in (0, 9)]
+    assert [(type(x), x) for x in found] == [(float, 2.0), (float, 0.5)]
+
+
+def test_ends_of_what_is_drawn_may_be_equal():
+    random = np.random.default_rng(0)
+    assert curriculum._value(curriculum.Draw(2.0, 2.0), np.float64(0), random) == 2.0

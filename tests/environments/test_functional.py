@@ -174,3 +174,19 @@ def test_efforts_of_the_car_cost_as_they_are():
     env, state = functional.ContinuousMountainCar(), tf.constant([[-0.5, 0.0]] * 2)
     reward = env.reward(state, tf.constant([[1.0], [3.0]]), state)
     np.testing.assert_allclose(reward, [-0.1, -0.9], rtol=1e-6)
+
+
+def test_every_pair_of_cells_may_begin_an_episode_of_the_grid_world():
+    state = functional.GridWorld().initial(20_000, SEED).numpy()
+    assert len({tuple(x) for x in state.tolist()}) == 25 * 24
+
+
+@pytest.mark.parametrize(("name", "length"), [("Catch", 9), ("Recall", 10)])
+def test_episodes_are_over_before_their_limit(name, length):
+    env = getattr(functional, name)()
+    state = env.initial(1, SEED)
+    for _ in range(length):
+        assert not env.terminal(state).numpy()
+        state = env.transition(state, tf.constant([1]), SEED)
+    assert env.terminal(state).numpy()
+    assert env.max_length >= length

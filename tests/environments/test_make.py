@@ -621,3 +621,17 @@ def vectorized(num_envs):
 
 def test_limits_that_functions_give_to_vectorized_ids_are_found():
     assert make.describe(Environment(vectorized, "vector", 2)).max_length == 300
+
+
+class Unlimited(Steps):
+    """Says so by a number."""
+
+    def __init__(self):
+        self._max_episode_steps = -1
+
+
+def test_limits_of_no_steps_are_none():
+    assert make.describe(Environment(Unlimited)).max_length is None
+    limited = [{"type": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 3}]
+    environment = Environment(Unlimited, wrappers=limited)
+    assert make.describe(environment).max_length == 3

@@ -180,3 +180,14 @@ def test_wrong_signature_is_refused_before_the_run():
         callbacks.Callbacks([path])
     with pytest.raises(config.ConfigError, match="has no attribute 'missing'"):
         callbacks.Callbacks([f"{__name__}:missing"])
+
+
+def false_at_first(event):
+    return event.step > 1
+
+
+def test_later_answers_do_not_take_back_that_a_run_stops():
+    called = callbacks.Callbacks([f"{__name__}:false_at_first"])
+    called.call("episode", 1, {})
+    called.call("episode", 2, {})
+    assert called.stopping

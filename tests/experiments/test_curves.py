@@ -341,3 +341,16 @@ def test_charts_are_in_three_columns(tasks, shape):
     canvas = curves._figure(found, "steps", "evaluate", "mean")
     assert canvas.axes[0].get_gridspec().get_geometry() == shape
     assert sum(axes.get_visible() for axes in canvas.axes) == tasks
+
+
+def test_interval_leaves_out_a_fortieth_on_each_side():
+    # All runs of a sample are the one that differs in 1/27, or 3.7%, of the samples.
+    returns = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(curves.interval(returns), [[0, 0], [1, 1]])
+
+
+def test_units_of_time_fit_the_longest_run():
+    assert curves.axis("steps", 1e9) == (1, "environment steps")
+    units = {299: (1, "seconds"), 300: (60, "minutes"), 10_799: (60, "minutes")}
+    for largest, (scale, unit) in {**units, 10_800: (3600, "hours")}.items():
+        assert curves.axis("seconds", largest) == (scale, f"wall time [{unit}]")

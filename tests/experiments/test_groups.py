@@ -49,3 +49,19 @@ def test_equal_numbers_share_a_curve(tmp_path):
         (runs[-1] / "config.yaml").write_text(text)
     found = {x.label: x.runs for x in groups.group(runs)}
     assert found == {"mine, g [10]": tuple(runs[:3]), "mine, g [9.8]": (runs[3],)}
+
+
+def test_devices_do_not_tell_runs_apart(tmp_path):
+    runs = []
+    for seed in range(2):
+        runs.append(tmp_path / f"{seed}-mine")
+        runs[-1].mkdir()
+        text = f"name: mine\nseed: {seed}\ndevices: {{replicas: {seed + 1}}}\n"
+        (runs[-1] / "config.yaml").write_text(text)
+    (found,) = groups.group(runs)
+    assert found.runs == tuple(runs)
+
+
+def test_values_in_labels_are_cut_off_after_24_characters():
+    assert groups._value("x" * 24) == "x" * 24
+    assert groups._value("x" * 25) == "x" * 24 + "..."

@@ -636,3 +636,10 @@ def test_stacks_without_a_first_dimension_are_refused():
     }
     with pytest.raises(ValueError, match="expected stacks of 4 frames"):
         memories.Replay(observation, tf.TensorSpec([], tf.int64), 1, 10, stack=4)
+
+
+def test_share_of_a_row_is_rounded_up():
+    replay = make(rows=3, capacity=10)  # Four transitions for each row.
+    for number in range(9):
+        step(replay, 1, number)
+    assert sorted(drawn(replay)) == [5, 6, 7, 8]

@@ -343,3 +343,24 @@ def test_every_transition_is_taken_once():
         assert drawn(receiver) == drawn(sender)
     chunk, _ = take()
     assert chunk["index"].shape == [0]
+
+
+def test_what_was_overwritten_takes_no_place():
+    """Neither in the chunk, where the last observation took it, nor here."""
+    sender, receiver = make(1, 10), make(1, 50)
+    for number in range(20):
+        step(sender, 0, number)
+    chunk = transfer.take(sender, zeros(sender))
+    assert chunk["begin"].numpy().tolist() == [10]
+    assert chunk["observations_0"].numpy().tolist() == [*range(10, 21)]
+    moved(sender, receiver, zeros(sender))
+    assert receiver.persistent["state"].numpy().tolist() == [[10, 10]]
+
+
+def test_chunk_that_fills_a_row_loses_what_its_last_observation_overwrites():
+    sender, receiver = make(1, 30), make(1, 10)  # Eleven entries.
+    for number in range(11):
+        step(sender, 0, number)
+    moved(sender, receiver, zeros(sender))
+    assert sorted(drawn(receiver)) == [*range(1, 11)]
+    assert drawn(receiver)[10] == (10, 10, 0.99, 11)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from gymnasium import spaces as gs
 
 from agents import preprocessing
+from agents.preprocessing import stages
 from agents.tools import config
 
 IMAGE = gs.Box(0, 255, (4, 6, 3), np.uint8)
@@ -395,3 +396,20 @@ def test_statistics_of_fragments_are_those_of_episodes():
     assert count == 3
     found = [x.numpy() for x in made.variables if x.shape == (2,)]
     assert any(np.allclose(x, [10 / 3, 4]) for x in found)
+
+
+def test_pixels_may_not_be_below_those_of_16_bits():
+    for low, fits in ((-(2**15), True), (-(2**15) - 1, False)):
+        space = gymnasium.spaces.Box(low, 0, (4, 4, 3), np.int32)
+        if fits:
+            stages.create("grayscale", space)
+            continue
+        with pytest.raises(config.ConfigError, match="at most 16 bits"):
+            stages.create("grayscale", space)
+
+
+def test_integers_of_functions_may_be_negative():
+    space = gymnasium.spaces.Box(0, 5, (2,), np.int8)
+    stage = stages.create({"type": "function", "path": "tensorflow:negative"}, space)
+    expected = gymnasium.spaces.Box(-128, 127, (2,), np.int8)
+    assert stages.result(stage, space) == expected

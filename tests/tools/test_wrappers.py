@@ -484,3 +484,18 @@ def test_range_normalize_keeps_actions_in_their_space():
     wrappers.RangeNormalize(env).step(np.float32([1.5, -3]))
     np.testing.assert_array_equal(env.action, [2, 0])
     assert env.action_space.contains(env.action)
+
+
+def test_every_episode_of_a_random_start_gets_the_options():
+    seen = []
+
+    class Told(mocks.MockEnvironment):
+        def reset(self, *, seed=None, options=None):
+            seen.append(options)
+            return super().reset(seed=seed, options=options)
+
+    env = wrappers.RandomStart(Told(durations=[1]), 10)
+    for seed in range(9):
+        env.reset(seed=seed, options={"level": 3})
+    assert seen == [{"level": 3}] * len(seen)
+    assert len(seen) > 9

@@ -184,3 +184,13 @@ def test_reasons_are_those_beside_the_right_choices():
 def test_assignments_hold_any_text():
     chosen = {"name": "\N{GRINNING FACE} \u00fc", "seed": 3}
     assert config_files.override({}, space.assignments(chosen)) == chosen
+
+
+def test_the_lowest_value_may_be_refused():
+    space.Space({"train.eval_episodes": space.Range(0, 5, int=True)}).require(VALUES)
+
+
+def test_steps_of_fractions_are_nothing_for_integers():
+    dimensions = {"algorithm.epochs": space.Range(1, 8, step=0.5)}
+    with pytest.raises(config_.ConfigError, match="'algorithm.epochs' must be int"):
+        space.Space(dimensions).require(VALUES)

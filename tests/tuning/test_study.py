@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import warnings
 
 import pytest
 
@@ -277,3 +278,14 @@ def test_damaged_trials_are_refused(tmp_path, name, value):
     journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(runs.RunError, match="^trial 0 of .* is damaged; use another"):
         make_study(tmp_path / "study", Runs([10.0, 11.0])).search(2)
+
+
+def test_several_evaluations_near_a_planned_one_count_once(tmp_path):
+    """Optuna would warn of every further one."""
+    study = make_study(
+        tmp_path / "study", Rounded(lambda _, step: float(step), 100), eval_every=256
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        study.search(1)
+    assert study.finished()[0].state == "complete"

@@ -74,3 +74,28 @@ while True:
         trainer._stop(process)
         assert process.stdout.read() == "no\nno\n"
     assert process.returncode == -signal.SIGKILL
+
+
+def test_every_score_is_told_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "POLL", 0.02)
+    program = f"""
+import json, pathlib, time
+for steps in ([1], [1, 2], [1], [1, 2, 3]):  # A resumed run repeats some rows.
+    rows = [{{"phase": "evaluate", "step": x, "score": 2.0 * x}} for x in steps]
+    text = "".join(json.dumps(row) + "\\n" for row in rows)
+    pathlib.Path({str(tmp_path / "trial-0" / "metrics.jsonl")!r}).write_text(text)
+    time.sleep(0.3)
+"""
+    command = [sys.executable, "-c", program]
+    with trainer.train(command, tmp_path, "trial-0", {}) as scores:
+        assert list(scores) == [(1, 2.0), (2, 4.0), (3, 6.0)]
+
+
+def test_reason_of_an_end_is_the_last_error_that_was_printed(tmp_path):
+    text = "error: of before\nerror: no room\nTraceback of it\n"
+    program = f"import sys; sys.stderr.write({text!r}); sys.exit(3)"
+    command = [sys.executable, "-c", program]
+    expected = pytest.raises(trainer.TrialError, match="^exit code 3: no room$")
+    with trainer.train(command, tmp_path, "trial-0", {}) as scores, expected as error:
+        list(scores)
+    assert error.value.state == trials.FAILED

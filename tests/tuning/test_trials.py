@@ -66,3 +66,9 @@ def test_order_of_trials():
     assert [(trial.state, trial.value) for trial in ranked] == order
     assert trials.best(found) is ranked[0]
     assert trials.best(found[:2]) is None
+
+
+def test_first_of_equal_trials_is_the_best():
+    found = [trials.Trial(x, "", "complete", 1.0, 9, 1.0, "", {}) for x in (1, 0, 2)]
+    assert [x.number for x in trials.ranked(found)] == [0, 1, 2]
+    assert trials.best(found).number == 0

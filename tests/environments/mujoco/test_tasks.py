@@ -3,13 +3,14 @@
 import inspect
 import pathlib
 import re
+import types
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.mujoco import mujoco_env
 
-from agents.environments.mujoco import backend, simulations, task
+from agents.environments.mujoco import backend, crawlers, pendulums, simulations, task
 from agents.tools import transitions
 
 CHANGES = {
@@ -196,3 +197,14 @@ def test_unknown_arguments_are_named():
         task.create("Ant-v5", {"frame_skp": 3})
     with pytest.raises(task.TaskError, match="'render_mode' .* does not render"):
         task.create("Ant-v5", {"render_mode": "rgb_array"})
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", [crawlers.Ant, pendulums.InvertedPendulum])
+def test_states_that_are_not_finite_end_the_episode(kind, wrong):
+    qpos, qvel = np.zeros((3, 3)), np.zeros((3, 3))
+    if kind is crawlers.Ant:
+        qpos[:, 2] = 0.5
+    qpos[1, 0] = qvel[2, 1] = wrong
+    data = types.SimpleNamespace(qpos=qpos, qvel=qvel)
+    assert kind().terminal(data).tolist() == [False, True, True]
