@@ -406,7 +406,7 @@ def _alike(ours: gymnasium.Space, theirs: gymnasium.Space) -> bool:
 
 
 def _require_positive(**counts: float | None) -> None:
-    """Raise AgentError for counts that are not positive integers, such as 1e6 or 20."""
+    """Raise AgentError for counts that are not positive integers; 1e6 is one."""
     for name, value in counts.items():
         whole = isinstance(value, numbers.Real) and float(value).is_integer()
         if value is not None and not (whole and value >= 1):

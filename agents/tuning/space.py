@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import pathlib
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +21,7 @@ from agents.tools import config as config_
 from agents.tools import config_files, sections
 
 COMBINATIONS = 200
-"""Number of combinations of choices beside which a value is tried."""
+"""Largest number of combinations of choices beside which a value is tried."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,14 +113,8 @@ class Space:
         choices = {
             k: x.values for k, x in self.dimensions.items() if isinstance(x, Choices)
         }
-        beside = [
-            {key: choice} for key, values_ in choices.items() for choice in values_
-        ]
-        together = (
-            dict(zip(choices, combination, strict=True))
-            for combination in itertools.product(*choices.values())
-        )
-        others = [{}, *beside, *itertools.islice(together, COMBINATIONS)]
+        single = [{key: choice} for key, x in choices.items() for choice in x]
+        others = [{}, *single, *_combinations(choices)]
         for key, dimension in self.dimensions.items():
             errors = []
             for example, choice in itertools.product(dimension.examples(), others):
@@ -139,6 +134,15 @@ class Space:
             key: list(x.values) if isinstance(x, Choices) else sections.to_dict(x)
             for key, x in self.dimensions.items()
         }
+
+
+def _combinations(choices: dict[str, tuple]) -> list[dict[str, Any]]:
+    """Return all combinations of choices by key, or some of them if there are many."""
+    if math.prod(map(len, choices.values())) > COMBINATIONS:
+        draw = random.Random(0).choice
+        return [{k: draw(x) for k, x in choices.items()} for _ in range(COMBINATIONS)]
+    combinations = itertools.product(*choices.values())
+    return [dict(zip(choices, values, strict=True)) for values in combinations]
 
 
 def resolve(values: dict, chosen: dict[str, Any]) -> experiment.Config:
