@@ -165,7 +165,7 @@ def test_values_may_need_choices_of_several_keys():
     }
     clip = {"algorithm.clip": space.Range(0.1, 0.3)}
     space.Space({**kinds, **clip}).require(values)
-    many = {"environment.kwargs.x": space.Choices(tuple(range(99)))}
+    many = {"environment.kwargs.x": space.Choices(tuple(range(51)))}
     space.Space({**kinds, **many, **clip}).require(values)
     with pytest.raises(config_.ConfigError, match="unknown config key 'algorithm.clp'"):
         space.Space({**kinds, "algorithm.clp": space.Choices((1, 2))}).require(values)
