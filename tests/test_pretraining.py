@@ -318,7 +318,9 @@ def test_forbidden_actions_are_refused(tmp_path):
         pretraining.fill(agent_.Agent.create(config, observations, actions), path)
 
 
-@pytest.mark.parametrize("wrong", [{"updates": 0}, {"batch_size": 2.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"updates": 0}, {"batch_size": -1}, {"updates": 2.0}]
+)
 def test_sizes_of_imitation_are_positive(wrong):
     with pytest.raises(ValueError, match="must be a positive integer, got"):
         pretraining.imitate(None, "nothing.npz", **wrong)

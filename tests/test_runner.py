@@ -547,8 +547,9 @@ def test_counts_are_positive_integers(wrong):
     message = rf"{next(iter(wrong))} must be a positive integer, got"
     with pytest.raises(agent_.AgentError, match=message):
         runner.run(**{"num_steps": 9} | wrong)
-    with pytest.raises(agent_.AgentError, match="max_episode_steps must be a positive"):
-        agents.Runner(Recorder(), mock(3), max_episode_steps=2.5)
+    for limit in (0, 2.5):
+        with pytest.raises(agent_.AgentError, match="max_episode_steps must be a pos"):
+            agents.Runner(Recorder(), mock(3), max_episode_steps=limit)
     assert runner.run(num_steps=1e1).steps == 10
 
 

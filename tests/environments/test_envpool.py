@@ -127,8 +127,7 @@ def test_seeds_belong_to_the_rows_and_may_be_large(create):
     pytest.importorskip("envpool")
     batch = create("CartPole-v1", 3, "envpool")
     expected = batch.reset(seeds=[1, 5, 9])
-    found = batch.reset(
-        [2, 0, 1], seeds=[9, 2**31, 5]
-    )  # Seeds begin anew at 2**31 - 1.
+    # Seeds begin anew at 2**31 - 1.
+    found = batch.reset([2, 0, 1], seeds=[9, 2**31, 5])
     np.testing.assert_array_equal(found, expected[[2, 0, 1]])
     assert len(np.unique(expected[:, 0])) == 3

@@ -282,7 +282,7 @@ def test_module_of_the_user_that_cannot_be_imported(
 def test_config_file_that_is_no_text(call, tmp_path):
     (tmp_path / "own.yaml").write_bytes(b"\xff\xfe\x80")
     line = refused(call(train, "--config", tmp_path / "own.yaml"))
-    assert "cannot read" in line
+    assert f"cannot read {tmp_path / 'own.yaml'}: " in line
 
 
 @pytest.mark.usefixtures("no_process")
