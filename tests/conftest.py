@@ -48,19 +48,14 @@ def pytest_collection_finish():
 
     Graphs are made of many objects that live long, as do the modules imported by now.
     Most are executed a few times, and TensorFlow takes longer to optimize them than that
-    saves. For each operation of a graph it asks for the version of the format, which is
-    the same in all of them, and for which it writes out the functions of the graph: a
-    sixth of the time of tests. Slow tests, and scripts in processes of their own, make
-    and run graphs as users do.
+    saves. Slow tests, and scripts in processes of their own, run them as users do.
     """
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 20, 20)
     if "PYTEST_XDIST_WORKER" in os.environ and "tensorflow" in sys.modules:
-        tf = sys.modules["tensorflow"]
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-        version = tf.Graph().graph_def_versions
-        tf.Graph.graph_def_versions = property(lambda graph: version)
+        optimizer = sys.modules["tensorflow"].config.optimizer
+        optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 @pytest.fixture
