@@ -641,7 +641,10 @@ def _saved(checkpoints: checkpoint.Checkpoints) -> dict[str, Any]:
     """Return the state that `Agent.save` has written; raise AgentError for others."""
     state = checkpoints.state()
     if state.keys() != {"config", "spaces"}:
-        raise AgentError(f"{checkpoints.directory} is not that of an agent.")
+        raise AgentError(
+            f"{checkpoints.directory} is not that of an agent, but of a run; `agents "
+            "export` writes the policy of a run for programs."
+        )
     return state
 
 

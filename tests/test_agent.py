@@ -563,6 +563,12 @@ def test_nothing_to_load(tmp_path):
         agent_.Agent.load(tmp_path)
 
 
+def test_runs_are_no_saved_agents(tmp_path):
+    checkpoint.Checkpoints(tmp_path / "checkpoints").save(0, {}, {"loop": 1})
+    with pytest.raises(agent_.AgentError, match="but of a run; `agents export` writes"):
+        agent_.Agent.load(tmp_path)
+
+
 def test_one_trace_for_all_calls(cartpole, monkeypatch):
     traces = collections.Counter()
 

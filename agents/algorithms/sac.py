@@ -58,6 +58,7 @@ class SAC(off_policy.OffPolicy):
     """Soft actor-critic: maximum-entropy policy and twin critics."""
 
     stochastic = True
+    METRICS = ("critic_loss", "value", "policy_loss", "entropy", "temperature")
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class SAC(off_policy.OffPolicy):
         self._optimizer.build(self.policy.trainable_variables)
         self._temperature_optimizer.build([self.log_temperature])
         self._synchronization = optimizers.Synchronization(tau=config.tau)
-        names = ("critic_loss", "value", "policy_loss", "entropy", "temperature")
+        names = self.METRICS
         super().__init__(observation_space, num_agents, config, seed, action, names)
 
     def decide(
@@ -246,7 +247,7 @@ class SAC(off_policy.OffPolicy):
             None, self.target_critics.trainable_variables, source=critics
         )
         metrics["temperature"] = self.temperature
-        return {name: metrics[name] for name in self.metrics.names}, errors
+        return {x: metrics[x] for x in metrics if x in self.METRICS}, errors
 
     def _squash(self, sample: tf.Tensor) -> tf.Tensor:
         return sample if self._discrete else tf.tanh(sample)

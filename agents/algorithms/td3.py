@@ -68,6 +68,8 @@ class Config(off_policy.Config):
 class TD3(off_policy.OffPolicy):
     """Deterministic policy gradient with twin critics and delayed policy updates."""
 
+    METRICS = ("critic_loss", "value", "policy_loss")
+
     def __init__(
         self,
         observation_space: gymnasium.Space,
@@ -115,7 +117,7 @@ class TD3(off_policy.OffPolicy):
             config,
             seed,
             tf.TensorSpec([size]),
-            ("critic_loss", "value", "policy_loss"),
+            self.METRICS,
         )
 
     def begin_episodes(self, agent_indices: tf.Tensor, training: bool = True) -> None:
@@ -205,7 +207,7 @@ class TD3(off_policy.OffPolicy):
         due = tf.equal(self.updates % self.config.policy_delay, 0)
         loss = tf.cond(due, move_policy, lambda: self.policy_loss(items)[0])
         metrics["policy_loss"] = loss
-        return {name: metrics[name] for name in self.metrics.names}, errors
+        return {x: metrics[x] for x in metrics if x in self.METRICS}, errors
 
     def acting(self) -> list[tf.Variable]:
         """Return step counters and the policy."""

@@ -184,7 +184,7 @@ class Config:
             cls = goals.subclass(cls, self.hindsight, self.environment, space)
         try:
             with calls.blame(cls, "__init__", ValueError):
-                return cls(
+                algorithm = cls(
                     description.observation_space,
                     description.action_space,
                     num_agents or self.environment.num_agents,
@@ -192,10 +192,27 @@ class Config:
                     self.algorithm,
                     self.seed,
                 )
+            _require_whole(algorithm)
         except errors.Mistake:
             raise
         except (ValueError, calls.AlgorithmError) as error:
             raise errors.Mistake(str(error)) from error
+        return algorithm
+
+
+def _require_whole(algorithm: Any) -> None:
+    """Raise AlgorithmError if checkpoints would lose what the algorithm learns."""
+    from agents.tools import checkpoint
+
+    with calls.blame(type(algorithm), "persistent"):
+        lost = checkpoint.forgotten(algorithm)
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        reason = (
+            f"checkpoints would lose the trainable variable {lost[0]}{more}; return all "
+            "that training changes"
+        )
+        calls.refuse(algorithm, "persistent", reason)
 
 
 def require_keras() -> None:

@@ -88,8 +88,8 @@ class Replay(tf.Module):
                 f"a replay memory of {capacity} transitions needs {self.num_bytes} "
                 f"bytes, but {free} are free; reduce its capacity."
             )
-        size = self.num_bytes / 1e9
-        logging.getLogger(__name__).info("replay memory of %.2f GB", size)
+        size = self.num_bytes / 1e6
+        logging.getLogger(__name__).info("replay memory of %.1f MB", size)
         self._rows, self._n_step = rows, n_step
         self._stack, self._frames = stack, stack or 1
         self._structure = spaces.transform(lambda x: None, observation)

@@ -77,6 +77,9 @@ class NetworkConfig:
                 raise config.ConfigError(
                     f"{name} is {value!r}; {config.did_you_mean(value, known)}"
                 )
+        for part, x in self.streams.items() if self.torso in TORSOS else ():
+            if not isinstance(x, list | tuple):
+                raise config.ConfigError(f"stream {part!r} must be a list, got {x!r}.")
         declared = [x for part in (self.layers, *self.streams.values()) for x in part]
         if self.torso in TORSOS and not all(isinstance(x, int) for x in declared):
             config.imported(TORSOS[self.torso]).check(self)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 import typing
 from typing import Any
 
@@ -85,6 +86,8 @@ class Gradient(optimizer_.Optimizer):
         self._create = (lambda: optimizer) if self._made else optimizer
         self._learning_rate = learning_rate
         self._clip_norm = schedules.Held(clip_norm)
+        moving = (isinstance(x, schedules.Schedule) for x in (learning_rate, clip_norm))
+        self._waiting = any(moving)  # For the first call of `schedule`.
         self._block = block
         if block is not None:
             self.needs = self.needs | {"mask"}
@@ -102,9 +105,13 @@ class Gradient(optimizer_.Optimizer):
         # Keras would sum gradients that are equal in all replicas, by a gradient
         # function that TensorFlow keeps forever, with its graph.
         self.optimizer._all_reduce_sum_gradients = lambda pairs: pairs
-        self.schedule(schedules.Elapsed(0, 0))
+        self._set(schedules.Elapsed(0, 0))
 
     def schedule(self, time: Any) -> None:
+        self._waiting = False
+        self._set(time)
+
+    def _set(self, time: Any) -> None:
         self._clip_norm.update(time)
         rate = schedules.value(self._learning_rate, time)
         self.optimizer.learning_rate.assign(tf.cast(rate, tf.float32))
@@ -119,6 +126,12 @@ class Gradient(optimizer_.Optimizer):
 
     def apply(self, gradients, variables) -> optimizer_.Metrics:
         """Move the variables by given gradients; return `metric_names` only."""
+        if self._waiting:
+            self._waiting = False
+            logging.getLogger(__name__).warning(
+                "a schedule of an optimizer stands still; call optimizer.schedule(steps) "
+                "with the environment steps before each step"
+            )
         norm = tf.linalg.global_norm(gradients)
         limit = self._clip_norm.value
         if limit is not None:

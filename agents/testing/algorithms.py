@@ -5,11 +5,10 @@ import contextlib
 import functools
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -209,9 +208,9 @@ def _check_decide(
     state = _call(algorithm, "initial_state", NUM_AGENTS)
     for step in range(3):
         observation = _samples(observation_space, step, NUM_AGENTS)
-        before = _copies(_attributes(algorithm))
+        before = _copies(checkpoint.attributes(algorithm))
         action, state = _call(algorithm, "decide", observation, state)
-        after = _copies(_attributes(algorithm))
+        after = _copies(checkpoint.attributes(algorithm))
         conformance.require_same(FROZEN, "decide", before, after)
         expected = _call(algorithm, "perform", everyone, observation, False)
         where = f"decide at step {step}"
@@ -259,10 +258,12 @@ def _check_rows(
     """
     algorithm.learning = False
     everyone, named = list(range(NUM_AGENTS)), [5, 2]
-    shapes = {name: variable.shape for name, variable in _attributes(larger).items()}
+    shapes = {
+        name: variable.shape for name, variable in checkpoint.attributes(larger).items()
+    }
     found = {
         name: (variable, axis)
-        for name, variable in _attributes(algorithm).items()
+        for name, variable in checkpoint.attributes(algorithm).items()
         for axis, pair in enumerate(
             zip(variable.shape, shapes.get(name, ()), strict=False)
         )
@@ -418,52 +419,13 @@ def _values(
     tree = dict(algorithm.persistent())
     if not memory:
         tree.pop(checkpoint.MEMORY, None)
-    found = _variables(tree)
+    found = checkpoint.variables(tree)
     chosen = {k: x for k, x in found.items() if x.trainable or not trainable}
     return _copies(chosen)
 
 
 def _copies(variables: dict[str, tf.Variable]) -> dict[str, np.ndarray]:
     return {name: variable.numpy().copy() for name, variable in variables.items()}
-
-
-def _variables(node: Any, path: str = "") -> dict[str, Any]:
-    """Return variables of nested structures of trackable objects, by path."""
-    if isinstance(node, keras.layers.Layer):
-        node = node.variables
-    if isinstance(node, keras.Variable):
-        node = node.value
-    if isinstance(node, tf.Variable):
-        return {path: node}
-    if isinstance(node, Mapping):
-        items = node.items()
-    elif isinstance(node, list | tuple):
-        items = enumerate(node)
-    else:
-        found = _attributes(node).items()
-        return {f"{path}/{name}".strip("/"): variable for name, variable in found}
-    return {
-        key: variable
-        for name, child in items
-        for key, variable in _variables(child, f"{path}/{name}".strip("/")).items()
-    }
-
-
-def _attributes(trackable: Any) -> dict[str, tf.Variable]:
-    """Return variables of an object by their shortest paths of attributes."""
-    view, known, found = tf.train.TrackableView(trackable), {}, {}
-    waiting = collections.deque([("", trackable)])
-    while waiting:
-        path, node = waiting.popleft()
-        if id(node) in known:
-            continue
-        known[id(node)] = node  # Keep it, so that its id stays unique.
-        if isinstance(node, tf.Variable):
-            found[path] = node
-            continue
-        for name, child in view.children(node).items():
-            waiting.append((f"{path}/{name}".strip("/"), child))
-    return found
 
 
 def _samples(space: gymnasium.Space, seed: int, size: int) -> Any:

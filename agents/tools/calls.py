@@ -160,7 +160,7 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
         lines = [f"{x.filename}:{x.lineno}" for x in frames if not _is_foreign(x)]
         if not lines and not _classes_of_users(cls):
             raise
-        where = lines[-1] if lines else _definition(cls, name)
+        where = lines[-1] if lines else _definition(cls, _refusing(error) or name)
         _fail(f"{cls.__name__}.{name} at {where}", _reason(error, name), error)
 
 
@@ -185,12 +185,15 @@ def graph_reason(error: Exception) -> str:
     """Return the line of an error in a graph without TensorFlow's additions."""
     text = str(error)
     if found := re.search(r"Detected unsupported operations .*?: (\w+)", text):
+        prints = found[1] in ("PrintV2", "StringFormat")
+        what = "tf.print" if prints else f"the operation {found[1]}"
         return (
-            f"XLA cannot compile the operation {found[1]}; use others in functional "
-            "environments, and set algorithm.jit=false for the rest."
+            f"XLA cannot compile {what}; use others in functional environments, and set "
+            "algorithm.jit=false for the rest."
         )
     line = text.partition("\n\t [[")[0].strip().split("\n")[-1]
-    return re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)
+    line = re.sub(r"\{\{.*?\}\} *| *\[Op:.*", "", line)
+    return re.sub(r"(is not finite\.) : Tensor had .*", r"\1", line)
 
 
 def _places(algorithm: Any, error: Exception) -> list[tuple[str, str]]:
@@ -265,9 +268,16 @@ def _reason(error: Exception, name: str) -> str:
     line = errors.reason(error)
     if type(error).__name__ == "OperatorNotAllowedInGraphError":
         line = line.partition(". ")[0] + "; use tf.where, tf.cond or tf.while_loop"
-    if isinstance(error, TypeError) and " positional argument" in line:
-        line += f"; it is called with ({', '.join(ARGUMENTS.get(name, ()))})"
+    if _refusing(error) == name and name in ARGUMENTS:
+        line += f"; it is called with ({', '.join(ARGUMENTS[name])})"
     return line
+
+
+def _refusing(error: Exception) -> str | None:
+    """Return the name of a function whose signature refuses its arguments."""
+    pattern = r"(?:.*\.)?(\w+)\(\) (?:takes|missing) .*positional argument"
+    found = re.match(pattern, str(error)) if isinstance(error, TypeError) else None
+    return found and found[1]
 
 
 ARGUMENTS = {

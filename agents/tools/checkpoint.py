@@ -1,5 +1,6 @@
 """Checkpoints: directories that appear whole or not at all."""
 
+import collections
 import contextlib
 import hashlib
 import json
@@ -8,7 +9,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -209,6 +210,65 @@ class Checkpoints:
 def name_of(step: int) -> str:
     """Return the name of the checkpoint at an environment step."""
     return f"step-{step:012d}"
+
+
+def variables(node: Any, path: str = "") -> dict[str, tf.Variable]:
+    """Return variables of nested structures of trackable objects, by path."""
+    if isinstance(node, keras.layers.Layer):
+        node = node.variables
+    if isinstance(node, keras.Variable):
+        node = node.value
+    if isinstance(node, tf.Variable):
+        return {path: node}
+    if isinstance(node, Mapping):
+        items = node.items()
+    elif isinstance(node, list | tuple):
+        items = enumerate(node)
+    else:
+        found = attributes(node).items()
+        return {f"{path}/{name}".strip("/"): variable for name, variable in found}
+    return {
+        key: variable
+        for name, child in items
+        for key, variable in variables(child, f"{path}/{name}".strip("/")).items()
+    }
+
+
+def attributes(trackable: Any) -> dict[str, tf.Variable]:
+    """Return variables of an object by their shortest paths of attributes."""
+    view, known, found = tf.train.TrackableView(trackable), {}, {}
+    waiting = collections.deque([("", trackable)])
+    while waiting:
+        path, node = waiting.popleft()
+        if id(node) in known:
+            continue
+        known[id(node)] = node  # Keep it, so that its id stays unique.
+        if isinstance(node, keras.Variable):
+            node = node.value
+        if isinstance(node, tf.Variable):
+            found[path] = node
+            continue
+        for name, child in view.children(node).items():
+            waiting.append((f"{path}/{name}".strip("/"), child))
+    return found
+
+
+def forgotten(owner: Any) -> list[str]:
+    """Return the names of trainable variables that `owner.persistent()` leaves out.
+
+    Those of no Keras layer may belong to running episodes, so they are returned only if
+    none at all is persistent.
+    """
+    held = {id(x) for x in variables(owner.persistent()).values() if x.trainable}
+    nodes = tf.train.TrackableView(owner).descendants()
+    layers = [x for x in nodes if isinstance(x, keras.layers.Layer)]
+    weights = [x for layer in layers for x in layer.trainable_variables]
+    learned = {id(x.value): x.path for x in weights}
+    return [
+        learned.get(id(x), path)
+        for path, x in attributes(owner).items()
+        if x.trainable and id(x) not in held and (id(x) in learned or not held)
+    ]
 
 
 def _is_copy(best: pathlib.Path) -> bool:

@@ -17,6 +17,8 @@ STATES = (COMPLETE, PRUNED, FAILED, REFUSED)
 """Finished; stopped because others were better; stopped by an error; never started
 because the config refuses the values. Ordered from best to worst."""
 COLUMNS = 3  # In the figure.
+SCHEDULED = ("from", "to", "over")
+"""Last parts of keys that say nothing without the one before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +66,9 @@ def best(trials: Iterable[Trial]) -> Trial | None:
 
 
 def describe(chosen: dict[str, Any]) -> str:
-    """Format chosen values with the shortest distinct names."""
-    ends = [key.rpartition(".")[2] for key in chosen]
+    """Format chosen values with the shortest distinct names, parts of schedules in two."""
+    parts = [key.split(".") for key in chosen]
+    ends = [".".join(x[-2 if x[-1] in SCHEDULED else -1 :]) for x in parts]
     names = [
         end if ends.count(end) == 1 else key
         for key, end in zip(chosen, ends, strict=True)

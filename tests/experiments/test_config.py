@@ -3,12 +3,13 @@
 import dataclasses
 
 import pytest
+import tensorflow as tf
 
 from agents.environments import Environment
 from agents.experiments import config as experiment
 from agents.experiments import named, runs
+from agents.tools import algorithm, config_files, errors, sections
 from agents.tools import config as config_
-from agents.tools import config_files, sections
 
 
 def test_part_of_a_config_is_completed_by_defaults(tmp_path):
@@ -54,6 +55,30 @@ class Config:
 def test_wrong_paths_of_algorithms(kind, message):
     with pytest.raises(config_.ConfigError, match=message):
         named.load("cartpole", [f"algorithm.type={kind}"])
+
+
+class Forgetful(algorithm.Algorithm):
+    """Learns a weight that no checkpoint holds."""
+
+    def __init__(self, *_):
+        super().__init__()
+        self.weight = tf.Variable(0.0)
+
+
+def test_algorithms_that_checkpoints_would_lose_are_refused(monkeypatch):
+    fields = [("type", str, f"{__name__}:Forgetful")]
+    monkeypatch.setattr(
+        f"{__name__}.Config", dataclasses.make_dataclass("Config", fields)
+    )
+    config = named.load("cartpole", [f"algorithm.type={__name__}:Forgetful"])
+    description = runs.describe(config)
+    with pytest.raises(errors.Mistake) as error:
+        config.create_algorithm(description)
+    line = f"Forgetful.persistent at {__file__}:"
+    assert str(error.value).startswith(line)
+    assert "would lose the trainable variable weight; return all" in str(error.value)
+    monkeypatch.setattr(Forgetful, "persistent", lambda self: {"weight": self.weight})
+    config.create_algorithm(description)
 
 
 def test_overrides_are_typed_by_their_fields():

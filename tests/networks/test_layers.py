@@ -335,6 +335,8 @@ def test_regularization_shrinks_the_weights_that_are_learned():
             "kernel_regularizer 'l3' is unknown; did you mean 'l[12]'",
         ),
         ({"join": "concatenate"}, "join is 'concatenate'; did you mean 'concat'"),
+        ({"streams": {"x": "nature"}}, "stream 'x' must be a list, got 'nature'"),
+        ({"streams": {"x": 32}}, "stream 'x' must be a list, got 32"),
         ({"streams": {"x": ["lstm"]}}, "layer lstm: missing 1 required"),
         (
             {"streams": {"x": [{"type": "lstm", "units": 3}]}},

@@ -157,6 +157,21 @@ def test_learning_rate_can_be_scheduled_in_the_graph():
     assert numbers(variables) == [-0.75, 9]
 
 
+@pytest.mark.parametrize("name", ["rate", "clip_norm"])
+def test_schedules_that_stand_still_are_said_once(name, caplog):
+    line = schedules.Schedule("linear", 1.0, 0.5, 4)
+    for follow in (False, True):
+        variables, optimizer = make(**{name: line})
+        if follow:
+            optimizer.schedule(2)
+        for _ in range(2):
+            optimizer.step(loss_for(variables), variables, items=items([[3.0, -4.0]]))
+        said = [record.getMessage() for record in caplog.records]
+        assert len(said) == (not follow)
+        assert all("stands still; call optimizer.schedule(steps)" in x for x in said)
+        caplog.clear()
+
+
 def test_adam_equals_its_definition():
     variables, optimizer = make(kind="adam", rate=0.1)
     mean, square, expected = np.zeros(2), np.zeros(2), np.array([3.0, 4.0])

@@ -83,7 +83,7 @@ def test_size_of_the_replay_memory_is_said_before_it_is_taken(
         options = ["--logdir", tmp_path / str(quiet), *["--quiet"] * quiet]
         code, output, errors = call(train, *arguments, *options)
         assert (code, errors) == (2, "error: It is taken now.\n")
-        assert quiet or output.splitlines()[2:] == ["replay memory of 0.04 GB"]
+        assert quiet or output.splitlines()[2:] == ["replay memory of 44.0 MB"]
         assert not quiet or output == ""
 
 

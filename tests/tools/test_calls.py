@@ -42,6 +42,11 @@ class FewArguments(Right):
         pass
 
 
+class OtherSignature(algorithm.Algorithm):
+    def explore(self, observation):
+        pass
+
+
 class Branch(Right):
     def experience(self, agent_indices, observation, action, reward, *_):
         if tf.reduce_any(reward > 0.0):  # Here.
@@ -124,6 +129,12 @@ CASES = [
     ),
     (OneArgument, "begin_episodes", "def", "called with (agent_indices, training)."),
     (FewArguments, "experience", "def", "it is called with (agent_indices, observa"),
+    (
+        OtherSignature,
+        "perform",
+        "def",
+        "takes 2 positional arguments but 3 were given.",
+    ),
     (Branch, "experience", "# Here", "bool` is not allowed; use tf.where, tf.cond"),
     (Loop, "end_episodes", "# Here", "is not allowed; use tf.where, tf.cond or"),
     (Autograph, "end_episodes", "# Here", ": ValueError: Shape must be rank 2 but"),
@@ -216,7 +227,7 @@ LATE = [
     (InCondition, "end_episodes", "but the requested shape has 4."),
     (InFunction, "end_episodes", "indices = 4 is not in [0, 3)."),
     (Python, "perform", ": ZeroDivisionError: integer division or modulo by zero."),
-    (NoNumber, "experience", "NoNumber's loss is not finite. : Tensor had NaN values."),
+    (NoNumber, "experience", ": NoNumber's loss is not finite."),
 ]
 
 
@@ -342,6 +353,13 @@ def test_mistakes_of_this_package_stay_what_they_are():
             ),
             "XLA cannot compile the operation Unique; use others in functional "
             "environments, and set algorithm.jit=false for the rest.",
+        ),
+        (
+            ValueError(
+                "Detected unsupported operations x: StringFormat (No registered"
+            ),
+            "XLA cannot compile tf.print; use others in functional environments, and "
+            "set algorithm.jit=false for the rest.",
         ),
         (ValueError("{{function_node __x}} It broke. [Op:Check] name: "), "It broke."),
     ],

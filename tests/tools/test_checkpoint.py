@@ -56,6 +56,47 @@ class Crash:
         return wrapper
 
 
+class Learner(tf.Module):
+    """Has two layers, a state of episodes, and an optimizer of the first layer."""
+
+    def __init__(self, *persistent):
+        super().__init__()
+        self.first, self.second = (keras.layers.Dense(2, name=x) for x in "ab")
+        self.frozen = keras.layers.Dense(2, trainable=False)
+        for layer in (self.first, self.second, self.frozen):
+            layer.build([None, 3])
+        self.optimizer = keras.optimizers.Adam()
+        self.optimizer.build(self.first.trainable_variables)
+        self.state = tf.Variable(tf.zeros([7]))
+        self.count = tf.Variable(0, trainable=False)
+        self.names = persistent
+
+    def persistent(self):
+        return {name: getattr(self, name) for name in self.names}
+
+
+@pytest.mark.parametrize(
+    ("held", "lost"),
+    [
+        (("first", "second"), set()),
+        (("first", "count"), {"b/kernel", "b/bias"}),
+        (("second",), {"a/kernel", "a/bias"}),
+        # An optimizer is saved with the variables that it moves.
+        (("optimizer", "second"), set()),
+        (("optimizer",), {"b/kernel", "b/bias"}),
+    ],
+)
+def test_layers_that_checkpoints_lose_are_named(held, lost):
+    assert set(checkpoint.forgotten(Learner(*held))) == lost
+
+
+@pytest.mark.parametrize("held", [(), ("count",)])
+def test_all_that_is_trainable_is_named_if_checkpoints_lose_all_of_it(held):
+    lost = set(checkpoint.forgotten(Learner(*held)))
+    assert lost >= {"a/kernel", "a/bias", "b/kernel", "b/bias", "state"}
+    assert "count" not in lost
+
+
 def trackables(value=0.0, size=3):
     module = tf.Module()
     module.weights = tf.Variable(tf.fill([size], float(value)))

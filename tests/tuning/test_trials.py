@@ -54,6 +54,7 @@ def test_choices_are_shown_as_they_are_written(tmp_path):
 def test_short_names_can_be_told_apart():
     chosen = {"algorithm.epochs": 3, "a.rate": 0.0012345, "b.rate": [1]}
     assert trials.describe(chosen) == "epochs=3 a.rate=0.001234 b.rate=[1]"
+    assert trials.describe({"algorithm.epsilon.to": 0.1}) == "epsilon.to=0.1"
 
 
 def test_order_of_trials():
