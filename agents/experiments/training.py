@@ -58,7 +58,7 @@ def prepare(
     if forbidden := config_files.differences(past, present):
         raise runs.RunError(
             f"{logdir} was started with another config: {'; '.join(forbidden)}; "
-            "use another --timestamp, or change its config.yaml."
+            "use another --timestamp, or none, for a new run."
         )
     if changes:
         config_files.dump(sections.to_dict(config), path)
