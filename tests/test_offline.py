@@ -14,7 +14,7 @@ from agents.tools import recordings
 
 SEEN = gs.Box(-1, 1, (3,))
 STEPS = 12
-GRU = {"network": [8, {"type": "gru", "units": 8}], "chunk_length": 4}
+GRU = {"network": [8, {"type": "gru", "units": 8}], "chunk_length": 3}
 UNROLLS = {"memory": "unrolls", "unroll_length": STEPS, "jit": False}
 REPLAY = {"start_size": 8, "batch_size": 8, "jit": False, "network": [16]}
 
@@ -230,6 +230,56 @@ def test_padding_behind_fragments_changes_nothing(config, space):
     assert not simulated.same(before, weights(agents[0]))
     for ours, theirs in zip(*map(weights, agents), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_fragments_that_are_not_over_are_cut_off():
+    """Even if nobody says so: their values estimate what follows."""
+    metrics = []
+    for flag in (True, False):
+        batch = Episodes(gs.Discrete(3)).batch()
+        batch["truncated"][[STEPS - 1, -1]] = flag
+        batch["terminated"][[STEPS - 1, -1]] = False
+        config = {"type": "a2c", **UNROLLS}
+        agent = agent_.Agent.create(config, SEEN, gs.Discrete(3))
+        with without_graphs():
+            metrics.append(agent.update(batch))
+    assert metrics[0] == metrics[1]
+
+
+def test_statistics_learn_from_the_data_of_others():
+    config = {"type": "dqn", **REPLAY, "normalize_observations": True}
+    agent = agent_.Agent.create(config, SEEN, gs.Discrete(3))
+    batch = unequal(gs.Discrete(3), (3, 5))
+    with without_graphs():
+        agent.update(batch)
+    means = [x.numpy() for x in agent.algorithm.observations.variables]
+    expected = batch["observation"].mean(0)
+    assert any(x.shape == (3,) and np.allclose(x, expected) for x in means)
+
+
+def test_updates_by_hand_change_priorities():
+    config = {"type": "dqn", **REPLAY, "prioritized": True, "replay_ratio": 0}
+    config = {**config, "capacity": 100, "start_size": 100}
+    agent = agent_.Agent.create(config, SEEN, gs.Discrete(3), 2)
+    Episodes(gs.Discrete(3)).show(agent)
+    seen = []
+    update = agent.algorithm.memory.update
+    agent.algorithm.memory.update = lambda *x: seen.append(x) or update(*x)
+    with without_graphs():
+        agent.update()
+    ((index, priority),) = seen
+    assert len(index) == len(priority) == 8
+    assert len({*priority.numpy().tolist()}) > 1
+
+
+def test_memories_need_as_many_transitions_as_an_update():
+    config = {"type": "dqn", **REPLAY, "replay_ratio": 0, "capacity": 100}
+    agent = agent_.Agent.create(config, SEEN, gs.Discrete(3))
+    for _ in range(7):
+        agent.act(np.zeros(3, np.float32))
+        agent.observe(0.0, False, next_observation=np.zeros(3, np.float32))
+    with pytest.raises(agent_.AgentError, match="holds 7 transitions, .* needs 8"):
+        agent.update()
 
 
 @pytest.mark.quick("dqn")

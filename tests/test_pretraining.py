@@ -224,6 +224,50 @@ def test_what_is_far_from_zero_is_imitated(extra, tmp_path):
     assert [agent.act(x, independent=True) for x in seen] == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("kind", ["sac", "td3"])
+def test_replay_policies_imitate_what_they_normalize(kind, tmp_path):
+    space = gs.Box(-1, 1, (1,))
+    recorder = recordings.Recorder(FAR, space)
+    seen = np.random.default_rng(0).normal(100, 30, (500, 1)).astype(np.float32)
+    for now in seen:
+        action = np.clip((now - 100) / 100, -1, 1)
+        recorder.record(now, action, 0.0, False, True, now)
+    recorder.save(tmp_path / "x.npz")
+    config = {"type": kind, **REPLAY, "normalize_observations": True}
+    agent = agent_.Agent.create(config, FAR, space)
+    pretraining.imitate(agent, tmp_path / "x.npz", 200, learning_rate=1e-2)
+    found = [agent.act(x, independent=True).item() for x in np.float32([[60], [140]])]
+    np.testing.assert_allclose(found, [-0.4, 0.4], atol=0.15)
+
+
+def test_losses_of_imitation_are_means(tmp_path):
+    record(tmp_path / "expert.npz", gs.Discrete(3), 60)
+    agent = agent_.Agent.create({"type": "a2c", **UNROLLS}, SEEN, gs.Discrete(3))
+    (loss,) = pretraining.imitate(agent, tmp_path / "expert.npz", 1)
+    assert loss == pytest.approx(np.log(3), abs=0.1)  # All actions are as likely.
+    seen = record(tmp_path / "expert.npz", BOX, 60)[:60]
+    agent = agent_.Agent.create({"type": "td3", **REPLAY}, SEEN, BOX)
+    both = [
+        [agent.act(x, independent=True) for x in seen],
+        [rule(x, BOX) for x in seen],
+    ]
+    width = (BOX.high - BOX.low) / 2  # Of actions between -1 and 1.
+    expected = np.mean((np.subtract(*both) / width) ** 2)
+    (loss,) = pretraining.imitate(agent, tmp_path / "expert.npz", 1)
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_actions_at_the_ends_of_their_range_are_imitated(tmp_path):
+    recorder = recordings.Recorder(SEEN, BOX)
+    for step in range(20):
+        seen = np.full(3, step / 20, np.float32)
+        recorder.record(seen, BOX.high, 0.0, False, True, seen)
+    recorder.save(tmp_path / "x.npz")
+    agent = agent_.Agent.create({"type": "sac", **REPLAY}, SEEN, BOX)
+    losses = pretraining.imitate(agent, tmp_path / "x.npz", 3)
+    assert np.isfinite(losses).all()
+
+
 def test_who_refuses_to_imitate_learns_nothing(tmp_path):
     record_far(tmp_path / "x.npz")
     config = {"algorithm": {"type": "dqn", **REPLAY}, **NORMALIZE}

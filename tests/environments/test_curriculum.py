@@ -91,6 +91,8 @@ def test_values_are_drawn_for_every_episode_from_the_seed_of_the_row():
         assert 2 <= values.min() < 2.3
         assert 4.7 < values.max() <= 5
     assert not np.intersect1d(levels, winds).size
+    own = seen[0, :, 2]  # First random number of the environment.
+    assert not np.isclose((levels[0] - 2) / 3, own, atol=1e-6).any()
     again, _ = play(started(0, {"wind": UNIFORM, "level": UNIFORM}), 30)
     np.testing.assert_array_equal(again, whole)
     seeds = np.array([1, 0, 2, 9])
@@ -126,6 +128,35 @@ def test_environments_are_made_anew_only_if_a_value_has_changed():
     before = Told.made
     play(envs, 18)
     assert Told.made == before
+
+
+def test_environments_are_closed_before_others_are_made(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Told, "close", lambda self: closed.append(self.level))
+    kwargs = {"level": {"type": "piecewise", "values": [1, 2], "boundaries": [24]}}
+    envs = started(0, kwargs)
+    closed.clear()  # Without those that were only described.
+    play(envs, 18)
+    assert closed == [1] * 4 + [2] * 4
+
+
+def test_without_seeds_values_differ():
+    draws = {"level": curriculum.Draw(0.0, 1.0)}
+    envs = [curriculum.Curriculum(lambda x: Told(**x), draws, None) for _ in range(2)]
+    assert len({env.reset()[0][0] for env in envs}) == 2
+
+
+def test_values_may_not_change_actions():
+    class Able(Told):
+        def __init__(self, size):
+            super().__init__()
+            self.action_space = gymnasium.spaces.Discrete(size)
+
+    pieces = schedules.Schedule("piecewise", values=(1.0, 2.0), boundaries=(5.0,))
+    env = curriculum.Curriculum(lambda x: Able(**x), {"size": pieces}, {"size"})
+    env.begin_phase(5, 1)
+    with pytest.raises(checks.EnvDataError, match="change the spaces"):
+        env.reset()
 
 
 def test_whole_numbers_of_pieces_are_integers():

@@ -244,6 +244,19 @@ class Told(gymnasium.Env):
         return np.array([self.level, self.wind, self.np_random.uniform(), Told.made])
 
 
+class Shown(Told):
+    """The same with pictures."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
+
+    def __init__(self, level=0.0, render_mode=None):
+        super().__init__(level)
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.zeros((48, 48, 3), np.uint8)
+
+
 class Growing(Told):
     def __init__(self, size):
         super().__init__()

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+import types
 
 import numpy as np
+import pytest
 
-from agents.experiments import named, runs
+from agents.experiments import evaluation, named, runs
 from agents.scripts import evaluate, visualize
 from agents.testing import algorithms
 from agents.tools import config_files
@@ -116,3 +118,41 @@ def test_number_of_episodes_must_be_positive(call):
     assert (code, output) == (2, "")
     hint = "see `agents evaluate --help`."
     assert errors == f"error: --num_episodes must be positive, got 0; {hint}\n"
+
+
+@pytest.mark.usefixtures("headless")
+def test_arguments_are_those_of_the_step(fresh, call, tmp_path, monkeypatch):
+    run = fresh(
+        *("environment.id=environments_for_tests:Shown", "environment.num_agents=2"),
+        "environment.kwargs={level: {type: linear, from: 0, to: 90, over: 90}}",
+    )
+    build = runs.policy
+
+    def later(*arguments):
+        return build(*arguments)[0], {"step": 50}
+
+    monkeypatch.setattr(runs, "policy", later)
+    arguments = "--logdir", run, "--num_episodes", 2
+    # Three steps, whose rewards are the level.
+    assert result(call(evaluate, *arguments))["mean_return"] == 150
+    code, _, errors = call(visualize, *arguments, "--outdir", tmp_path / "out")
+    assert (code, errors) == (0, "")
+    episodes = json.loads((tmp_path / "out" / "episodes.json").read_text())
+    assert [x["return"] for x in episodes] == [150, 150]
+
+
+def test_summary_has_the_moments_of_the_episodes(fresh, call, monkeypatch):
+    found = types.SimpleNamespace(scores=[1.0, 2.0, 9.0], lengths=[1, 1, 4])
+    monkeypatch.setattr(evaluation, "play", lambda *_: found)
+    values = result(call(evaluate, "--logdir", fresh(), "--num_episodes", 3))
+    # Deviations from 4 are -3, -2 and 5: 38 / 3.
+    wanted = {"episodes": 3, "mean_return": 4.0, "mean_length": 2.0, "step": 0}
+    assert values == wanted | {"std_return": pytest.approx((38 / 3) ** 0.5)}
+
+
+def test_seeds_are_those_of_the_environments(trained, call):
+    arguments = "--logdir", trained[0], "--num_episodes", 5
+    means = {
+        result(call(evaluate, *arguments, "--seed", x))["mean_return"] for x in range(3)
+    }
+    assert len(means) > 1

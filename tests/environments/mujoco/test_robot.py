@@ -11,7 +11,7 @@ from gymnasium.utils import seeding
 
 from agents import testing
 from agents.environments import Environment, make
-from agents.environments.mujoco import robot_env, simulations
+from agents.environments.mujoco import fields, robot_env, simulations
 
 ACTIONS = np.random.default_rng(0).uniform(-1, 1, (60, 3, 1)).astype(np.float32)
 
@@ -313,6 +313,23 @@ def test_forces_are_those_of_the_last_time_step(create):
         parts = row.data.cfrc_ext, row.data.cacc, row.data.cfrc_int
         np.testing.assert_array_equal(found[1], np.float32(parts))
     assert found[1, 0].any()
+    before = batch[0].cfrc_ext.copy()
+    batch.reset([0])
+    np.testing.assert_array_equal(batch[0].cfrc_ext[1:], before[1:])
+    assert not batch[0].cfrc_ext[0].any()
+
+
+def test_sensors_make_forces_known_at_the_beginning(create):
+    class Sensing(robots.CartPole):
+        model = robots.MODEL.replace(
+            "<sensor>", '<sensor><accelerometer name="pull" site="tip"/>'
+        )
+
+        def observation(self, data):
+            return data.cacc[:, 0]
+
+    expected = [0, 0, 0, 0, 0, np.float32(9.81)]  # The world opposes gravity.
+    assert create(Sensing(0.0)).reset().tolist() == [expected] * 3
 
 
 def test_rows_vary_by_their_seeds_alone(create):
@@ -351,3 +368,63 @@ def test_constants_that_derive_from_what_varies_are_updated(create):
     batch.reset(seeds=[1, 2, 3])
     ball = batch[0].body("ball")  # Its center is a sum divided by its mass.
     np.testing.assert_allclose(ball.subtree_com, ball.xpos)
+    shown = batch.simulations.copy(1, copy.copy(batch.simulations.model))
+    np.testing.assert_allclose(shown.body("ball").subtree_com, shown.body("ball").xpos)
+
+
+def test_joints_and_tendons_have_their_own_columns():
+    model = mujoco.MjModel.from_xml_string(
+        """<mujoco><worldbody>
+          <body><freejoint name="free"/><geom size="1"/></body>
+          <body><joint name="ball" type="ball"/><geom size="1"/>
+            <body><joint name="hinge"/><geom size="1"/></body></body>
+        </worldbody><tendon><fixed name="rope"><joint joint="hinge" coef="1"/></fixed>
+        </tendon></mujoco>"""
+    )
+    loaded = []
+
+    def load(name):
+        loaded.append(name)
+        return np.arange(12)[None]
+
+    data = fields.Fields(model, 0.01, 1, load)
+    joints = [data.joint(x) for x in ("free", "ball", "hinge")]
+    qpos, qvel = ([getattr(x, y)[0].tolist() for x in joints] for y in ("qpos", "qvel"))
+    assert qpos == [[*range(7)], [*range(7, 11)], 11]
+    assert qvel == [[*range(6)], [*range(6, 9)], 9]
+    assert data.tendon("rope").length == data.tendon("rope").stiffness == [0]
+    assert loaded == ["qpos", "qvel", "ten_length", "tendon_stiffness"]
+
+
+def test_rows_without_seeds_differ(create):
+    place = create(robots.CartPole()).reset()["state"][:, 0]
+    again = create(robots.CartPole()).reset()["state"][:, 0]
+    assert len({*place, *again}) == 6
+
+
+def test_fields_that_are_first_read_at_a_beginning_are_those_of_its_state(create):
+    class Late(robots.Calm):
+        late = False
+
+        def observation(self, data):
+            height = data.geom("rod").xpos[:, 2] if self.late else np.zeros(len(data))
+            return np.concatenate([data.qpos, height[:, None]], 1)
+
+    found = []
+    for late in (True, False):
+        robot = Late()
+        robot.late = late
+        batch = create(robot)
+        batch.reset(seeds=[1, 2, 3])
+        for action in ACTIONS[:4]:
+            batch.step(action)
+        robot.late = True
+        found.append([batch.reset([1]), *(batch.step(x)[0] for x in ACTIONS[4:20])])
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_warnings_have_the_numbers_of_mujoco():
+    kinds = mujoco.mjtWarning
+    assert kinds.mjWARN_BADQPOS == simulations._UNSTABLE
+    assert simulations._BAD_CONTROL == kinds.mjWARN_BADCTRL == kinds.mjNWARNING - 1

@@ -10,15 +10,25 @@ import numpy as np
 import pytest
 from gymnasium.envs.mujoco import mujoco_env
 
-from agents.environments.mujoco import backend, crawlers, pendulums, simulations, task
+from agents.environments.mujoco import (
+    backend,
+    crawlers,
+    humanoids,
+    pendulums,
+    simulations,
+    task,
+    walkers,
+)
 from agents.tools import transitions
 
 CHANGES = {
     "Ant-v5": [
-        {"main_body": "torso", "frame_skip": 2, "healthy_z_range": [0.5, 0.9]},
+        {"main_body": "aux_1", "frame_skip": 2, "healthy_z_range": [0.7, 0.9]},
         {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.1},
         {"contact_force_range": [-3, 2], "forward_reward_weight": -2},
-        {"terminate_when_unhealthy": False, "healthy_reward": 3},
+        {"terminate_when_unhealthy": False, "healthy_reward": 3}
+        | {"healthy_z_range": [0.7, 0.9]},
+        {"exclude_current_positions_from_observation": False},
     ],
     "HalfCheetah-v5": [
         {"exclude_current_positions_from_observation": False, "frame_skip": 3},
@@ -31,16 +41,25 @@ CHANGES = {
         {"exclude_current_positions_from_observation": False, "ctrl_cost_weight": 1},
     ],
     "Humanoid-v5": [
-        {"include_cinert_in_observation": False, "include_cvel_in_observation": False},
+        {"include_cinert_in_observation": False},
+        {"include_cvel_in_observation": False}
+        | {"exclude_current_positions_from_observation": False},
         {"include_qfrc_actuator_in_observation": False, "contact_cost_weight": 0.1},
         {"include_cfrc_ext_in_observation": False, "healthy_z_range": [1.3, 1.39]},
-        {"contact_cost_range": [-1, 2e-5], "terminate_when_unhealthy": False},
+        {"contact_cost_range": [-1, 2e-5], "terminate_when_unhealthy": False}
+        | {"healthy_z_range": [1.3, 1.39]},
+        {"contact_cost_range": [0.5, 2], "contact_cost_weight": 1e-3},
     ],
     "HumanoidStandup-v5": [
         {"uph_cost_weight": 3, "impact_cost_weight": 1e-3, "frame_skip": 4},
         {"impact_cost_range": [-1, 1e-5], "ctrl_cost_weight": 2},
+        {"impact_cost_range": [0.5, 2], "reset_noise_scale": 0.1}
+        | {"include_cvel_in_observation": False},
     ],
-    "InvertedDoublePendulum-v5": [{"healthy_reward": 3, "reset_noise_scale": 0.2}],
+    "InvertedDoublePendulum-v5": [
+        {"healthy_reward": 3, "reset_noise_scale": 0.2},
+        {"reset_noise_scale": 10},  # Fast, and beyond the ends of the rail.
+    ],
     "InvertedPendulum-v5": [{"reset_noise_scale": 0.15, "frame_skip": 5}],
     "Pusher-v5": [
         {"reward_near_weight": 2, "reward_dist_weight": 3, "reward_control_weight": 4}
@@ -51,7 +70,8 @@ CHANGES = {
     ],
     "Walker2d-v5": [
         {"healthy_z_range": [1.2, 1.3], "healthy_angle_range": [-0.1, 0.1]},
-        {"terminate_when_unhealthy": False, "forward_reward_weight": 3},
+        {"terminate_when_unhealthy": False, "healthy_z_range": [1.2, 1.3]}
+        | {"forward_reward_weight": 3},
     ],
 }
 ASSETS = pathlib.Path(mujoco_env.__file__).parent / "assets"
@@ -208,3 +228,30 @@ def test_states_that_are_not_finite_end_the_episode(kind, wrong):
     qpos[1, 0] = qvel[2, 1] = wrong
     data = types.SimpleNamespace(qpos=qpos, qvel=qvel)
     assert kind().terminal(data).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "limit", "ends"),
+    [
+        (crawlers.Ant, 2, 1.0, False),
+        (crawlers.Ant, 2, 0.2, False),
+        (humanoids.Humanoid, 2, 1.0, True),
+        (humanoids.Humanoid, 2, 2.0, True),
+        (walkers.Walker2d, 1, 0.8, True),
+        (walkers.Walker2d, 1, 2.0, True),
+        (walkers.Hopper, 1, 0.7, True),
+        (pendulums.InvertedPendulum, 1, 0.2, False),
+    ],
+)
+def test_limits_themselves_are_healthy_as_in_gymnasium(kind, column, limit, ends):
+    qpos = np.zeros((1, 6))
+    qpos[:, column] = limit
+    data = types.SimpleNamespace(qpos=qpos, qvel=np.zeros((1, 6)))
+    assert kind().terminal(data).tolist() == [ends]
+
+
+def test_the_state_of_a_hopper_has_an_angle():
+    data = types.SimpleNamespace(qpos=np.ones((2, 6)), qvel=np.zeros((2, 6)))
+    data.qpos[1, 2] = 101  # Only the range of the state ends at 100.
+    robot = walkers.Hopper(healthy_angle_range=(-200, 200))
+    assert robot.terminal(data).tolist() == [False, True]
