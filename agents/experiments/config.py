@@ -209,8 +209,8 @@ def _require_whole(algorithm: Any) -> None:
     if lost:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         reason = (
-            f"checkpoints would lose the trainable variable {lost[0]}{more}; return all "
-            "that training changes"
+            f"checkpoints would lose the weights {lost[0]}{more}; return all that "
+            "training changes"
         )
         calls.refuse(algorithm, "persistent", reason)
 

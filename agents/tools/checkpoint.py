@@ -254,21 +254,13 @@ def attributes(trackable: Any) -> dict[str, tf.Variable]:
 
 
 def forgotten(owner: Any) -> list[str]:
-    """Return the names of trainable variables that `owner.persistent()` leaves out.
-
-    Those of no Keras layer may belong to running episodes, so they are returned only if
-    none at all is persistent.
-    """
-    held = {id(x) for x in variables(owner.persistent()).values() if x.trainable}
+    """Return the names of trainable weights of layers that `persistent()` leaves out."""
+    held = {id(x) for x in variables(owner.persistent()).values()}
     nodes = tf.train.TrackableView(owner).descendants()
     layers = [x for x in nodes if isinstance(x, keras.layers.Layer)]
     weights = [x for layer in layers for x in layer.trainable_variables]
-    learned = {id(x.value): x.path for x in weights}
-    return [
-        learned.get(id(x), path)
-        for path, x in attributes(owner).items()
-        if x.trainable and id(x) not in held and (id(x) in learned or not held)
-    ]
+    names = {id(x.value): x.path for x in weights}  # Layers may contain layers.
+    return [name for key, name in names.items() if key not in held]
 
 
 def _is_copy(best: pathlib.Path) -> bool:

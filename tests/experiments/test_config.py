@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -58,11 +59,13 @@ def test_wrong_paths_of_algorithms(kind, message):
 
 
 class Forgetful(algorithm.Algorithm):
-    """Learns a weight that no checkpoint holds."""
+    """Learns a layer that no checkpoint holds."""
 
     def __init__(self, *_):
         super().__init__()
-        self.weight = tf.Variable(0.0)
+        self.lengths = tf.Variable(tf.zeros([7]))  # Of running episodes.
+        self.layer = keras.layers.Dense(1, name="last")
+        self.layer.build([None, 3])
 
 
 def test_algorithms_that_checkpoints_would_lose_are_refused(monkeypatch):
@@ -76,8 +79,10 @@ def test_algorithms_that_checkpoints_would_lose_are_refused(monkeypatch):
         config.create_algorithm(description)
     line = f"Forgetful.persistent at {__file__}:"
     assert str(error.value).startswith(line)
-    assert "would lose the trainable variable weight; return all" in str(error.value)
-    monkeypatch.setattr(Forgetful, "persistent", lambda self: {"weight": self.weight})
+    assert "would lose the weights last/kernel and 1 more; return all" in str(
+        error.value
+    )
+    monkeypatch.setattr(Forgetful, "persistent", lambda self: {"layer": self.layer})
     config.create_algorithm(description)
 
 
