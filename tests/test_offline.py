@@ -280,6 +280,10 @@ def test_memories_need_as_many_transitions_as_an_update():
         agent.observe(0.0, False, next_observation=np.zeros(3, np.float32))
     with pytest.raises(agent_.AgentError, match="holds 7 transitions, .* needs 8"):
         agent.update()
+    agent.act(np.zeros(3, np.float32))
+    agent.observe(0.0, False, next_observation=np.zeros(3, np.float32))
+    with without_graphs():
+        assert np.isfinite(agent.update()["loss"])
 
 
 @pytest.mark.quick("dqn")

@@ -516,3 +516,24 @@ def test_every_batch_is_a_new_draw(name):
     eagerly(envs, agent, 100)
     draws = [tuple(agent.draw()["index"].numpy().tolist()) for _ in range(3)]
     assert len(set(draws)) == 3
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_subclasses_report_metrics_of_their_own(name, monkeypatch):
+    base = CLASSES[name]
+
+    class Squared(base):
+        METRICS = (*base.METRICS, "square")
+
+        def critic_loss(self, items):
+            loss, metrics = super().critic_loss(items)
+            return loss, {**metrics, "square": metrics["critic_loss"] ** 2}
+
+    monkeypatch.setitem(CLASSES, name, Squared)
+    envs = batch(Identity(gs.Box(-2, 1, (1,))))
+    agent = make(name, envs, start_size=8, replay_ratio=1 / len(envs))
+    while not agent.updates:
+        tools.simulate(envs, agent, 1)
+    metrics = agent.metrics.result()
+    assert set(metrics) == set(Squared.METRICS)
+    assert metrics["square"] == pytest.approx(metrics["critic_loss"] ** 2, rel=1e-4)

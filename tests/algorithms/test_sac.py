@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
 from replay_agents import (
-    CLASSES,
     TABLE,
     Identity,
     continuous,
@@ -16,7 +15,6 @@ from replay_agents import (
 from simulated import batch, eagerly, numbers, same
 
 from agents import tools
-from agents.algorithms import sac
 
 
 def test_actor_update_leaves_critics_untouched():
@@ -124,21 +122,3 @@ def test_sac_samples_in_training_and_takes_the_mode_otherwise(space):
     else:
         assert not best.any()
         assert abs(tried.mean() - 0.25) < 0.1
-
-
-def test_subclasses_of_sac_report_metrics_of_their_own(monkeypatch):
-    class Squared(sac.SAC):
-        METRICS = (*sac.SAC.METRICS, "square")
-
-        def critic_loss(self, items):
-            loss, metrics = super().critic_loss(items)
-            return loss, {**metrics, "square": metrics["critic_loss"] ** 2}
-
-    monkeypatch.setitem(CLASSES, "sac", Squared)
-    envs = batch(Identity(gs.Box(-2, 1, (1,))))
-    agent = make("sac", envs, start_size=8, replay_ratio=1 / len(envs))
-    while not agent.updates:
-        tools.simulate(envs, agent, 1)
-    metrics = agent.metrics.result()
-    assert set(metrics) == set(Squared.METRICS)
-    assert metrics["square"] == pytest.approx(metrics["critic_loss"] ** 2, rel=1e-4)

@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gymnasium import spaces as gs
-from replay_agents import (
-    CLASSES,
-    Identity,
-    continuous,
-    make,
-    outputs,
-    steps_of_one_number,
-)
+from replay_agents import Identity, continuous, make, outputs, steps_of_one_number
 from simulated import batch, eagerly, numbers, same
-
-from agents import tools
-from agents.algorithms import td3
 
 
 @pytest.mark.parametrize(("twin", "value"), [(True, 2.0), (False, 3.0)])
@@ -108,21 +98,3 @@ def test_policy_of_td3_has_the_value_of_the_current_first_critic_as_loss():
     outputs(agent.target_critics, [-30.0], [40.0])
     loss, _ = agent.policy_loss({"observation": tf.zeros([2, 2])})
     np.testing.assert_allclose(loss, -3.0, rtol=1e-6)
-
-
-def test_subclasses_of_td3_report_metrics_of_their_own(monkeypatch):
-    class Squared(td3.TD3):
-        METRICS = (*td3.TD3.METRICS, "square")
-
-        def critic_loss(self, items):
-            loss, metrics = super().critic_loss(items)
-            return loss, {**metrics, "square": metrics["critic_loss"] ** 2}
-
-    monkeypatch.setitem(CLASSES, "td3", Squared)
-    envs = batch(Identity(gs.Box(-2, 1, (1,))))
-    agent = make("td3", envs, start_size=8, replay_ratio=1 / len(envs))
-    while not agent.updates:
-        tools.simulate(envs, agent, 1)
-    metrics = agent.metrics.result()
-    assert set(metrics) == set(Squared.METRICS)
-    assert metrics["square"] == pytest.approx(metrics["critic_loss"] ** 2, rel=1e-4)

@@ -72,6 +72,9 @@ def test_tasks_of_mujoco_are_taken_where_they_are_exact(monkeypatch):
     )
     monkeypatch.setitem(gymnasium.registry, "HalfCheetah-v5", spec)
     assert choose() == "workers"
+    spec = dataclasses.replace(gymnasium.registry["Ant-v5"], kwargs={"frame_skip": 3})
+    monkeypatch.setitem(gymnasium.registry, "Ant-v5", spec)
+    assert choose("Ant-v5") == "workers"
 
 
 def test_automatic_backend():

@@ -150,6 +150,29 @@ def test_summary_has_the_moments_of_the_episodes(fresh, call, monkeypatch):
     assert values == wanted | {"std_return": pytest.approx((38 / 3) ** 0.5)}
 
 
+def test_environments_are_closed(fresh, call, monkeypatch):
+    made, closed, build = [], [], runs.environments
+
+    def remember(*args, **kwargs):
+        batch = build(*args, **kwargs)
+        close = batch.close
+        batch.close = lambda: closed.append(close())
+        made.append(batch)
+        return batch
+
+    monkeypatch.setattr(runs, "environments", remember)
+    run = fresh("environment.backend=serial")
+    result(call(evaluate, "--logdir", run, "--num_episodes", 1))
+    assert len(made) == len(closed) == 1
+
+
+def test_checkpoint_is_chosen_for_videos(trained, call, tmp_path):
+    arguments = "--logdir", trained[0], "--outdir", tmp_path, "--checkpoint", "none"
+    code, _, errors = call(visualize, *arguments)
+    assert code == 2
+    assert "none" in errors
+
+
 def test_seeds_are_those_of_the_environments(trained, call):
     arguments = "--logdir", trained[0], "--num_episodes", 5
     means = {
