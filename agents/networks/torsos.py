@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -168,15 +168,18 @@ class Torso(keras.layers.Layer):
 
     def _encode(self, observation: Any) -> Any:
         """Apply the streams and join their outputs, `[B, ...]`."""
-        pairs = zip(self._parts, tf.nest.flatten(observation), strict=True)
-        leaves = [part.encode(leaf) for part, leaf in pairs]
+        leaves, concatenated = [], len(self._parts) > 1 and self._join == "concat"
+        for part, leaf in zip(self._parts, tf.nest.flatten(observation), strict=True):
+            with _naming(part.stream):
+                leaf = part.encode(leaf)
+                leaves.append(_require_vectors(leaf) if concatenated else leaf)
         if self._join not in JOINS:
             parts = tf.nest.pack_sequence_as(observation, leaves)
             return layers.apply(self._join, parts)
         if len(leaves) == 1:
             return leaves[0]
         if self._join == "concat":
-            return tf.concat([_require_vectors(x) for x in leaves], -1)
+            return tf.concat(leaves, -1)
         shapes = {tuple(x.shape[1:]) for x in leaves}
         if len(shapes) > 1:
             raise config_.ConfigError(
@@ -185,6 +188,17 @@ class Torso(keras.layers.Layer):
             )
         reduce = {"product": tf.reduce_prod, "sum": tf.reduce_sum}
         return reduce.get(self._join, tf.reduce_mean)(tf.stack(leaves), 0)
+
+
+@contextlib.contextmanager
+def _naming(stream: str | None) -> Iterator[None]:
+    """Begin messages of ConfigError with the name of a declared stream."""
+    try:
+        yield
+    except config_.ConfigError as error:
+        if stream is None:
+            raise
+        raise config_.ConfigError(f"stream {stream!r}: {error}") from error
 
 
 def _join(features: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
@@ -197,13 +211,18 @@ MIXING = 256
 
 
 class _Part(keras.layers.Layer):
-    """Layers of one part of an observation, which becomes flat if none are declared."""
+    """Layers of one part of an observation, which becomes flat if none are declared.
+
+    Attributes:
+      stream: Name of its stream, or None if none is declared.
+    """
 
     def __init__(
         self, config: NetworkConfig, path: str, space: Any, only: bool, seed: int
     ) -> None:
         super().__init__()
         self.space = space
+        self.stream = path if path in config.streams else None
         stream, custom = config.streams.get(path), config.join not in JOINS
         self._flatten, following = False, stream
         if stream is None:

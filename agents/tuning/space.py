@@ -126,7 +126,14 @@ class Space:
                     break
             else:  # Beside the right choices, a key of the config may be what is wrong.
                 known = [x for x in errors if any(k in str(x) for k in self.dimensions)]
-                raise next((x for x in errors if x not in known), errors[0])
+                error = next((x for x in errors if x not in known), errors[0])
+                if isinstance(dimension, Range) and f"'{key}' must be int," in str(
+                    error
+                ):
+                    raise config_.ConfigError(
+                        f"{error} Add 'int: true' to its range for integers only."
+                    ) from error
+                raise error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a file for `load`."""

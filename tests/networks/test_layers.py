@@ -356,6 +356,26 @@ def test_streams_of_what_is_not_observed_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (["max_pooling1d"], r"layer max_pooling1d\w* cannot take .* \(8, 8, 3\)"),
+        (
+            [{"type": "conv2d", "filters": 2, "kernel_size": 3}],
+            r"network .* \(6, 6, 2\)",
+        ),
+    ],
+)
+def test_streams_that_do_not_fit_are_named(stream, message):
+    torso = make(BOTH, streams={"image": stream})
+    observation = {
+        "caption": tf.zeros([1, 5], tf.int64),
+        "image": tf.zeros([1, 8, 8, 3]),
+    }
+    with pytest.raises(config.ConfigError, match=f"stream 'image': {message}"):
+        features(torso, observation)
+
+
+@pytest.mark.parametrize(
     ("space", "declared", "message"),
     [
         (IMAGE, [{"type": "conv2d", "filters": 2, "kernel_size": 3}], "add 'flatten'"),

@@ -118,6 +118,7 @@ def test_mistakes_in_the_file(tmp_path, text, message):
         ("algoritm.epochs: [1]", "'algoritm.epochs'; did you mean 'algorithm'?"),
         ("train.steps.x: [1]", "unknown config key 'train.steps.x'; 'steps' is 512."),
         ("algorithm.epochs: {low: 1, high: 8}", "'algorithm.epochs' must be int, got"),
+        ("algorithm.epochs: {low: 1, high: 8}", "Add 'int: true' to its range for"),
         ("train.steps: [-1, -2]", "config key 'train.steps' must be positive"),
         ("environment.backend: [fast]", "'environment.backend' is 'fast'"),
         ("train.eval_episodes: [0]", "'train.eval_episodes' is 0, but evaluations"),
