@@ -127,12 +127,10 @@ class Space:
             else:  # Beside the right choices, a key of the config may be what is wrong.
                 known = [x for x in errors if any(k in str(x) for k in self.dimensions)]
                 error = next((x for x in errors if x not in known), errors[0])
-                if isinstance(dimension, Range) and f"'{key}' must be int," in str(
-                    error
-                ):
-                    raise config_.ConfigError(
-                        f"{error} Add 'int: true' to its range for integers only."
-                    ) from error
+                integer = f"'{key}' must be int," in str(error)
+                if integer and isinstance(dimension, Range):
+                    advice = "Add 'int: true' to its range for integers only."
+                    raise config_.ConfigError(f"{error} {advice}") from error
                 raise error
 
     def to_dict(self) -> dict[str, Any]:
