@@ -168,17 +168,17 @@ class Torso(keras.layers.Layer):
 
     def _encode(self, observation: Any) -> Any:
         """Apply the streams and join their outputs, `[B, ...]`."""
-        leaves, concatenated = [], len(self._parts) > 1 and self._join == "concat"
+        leaves, vectors = [], len(self._parts) > 1 and self._join == "concat"
         for part, leaf in zip(self._parts, tf.nest.flatten(observation), strict=True):
             with _naming(part.stream):
                 leaf = part.encode(leaf)
-                leaves.append(_require_vectors(leaf) if concatenated else leaf)
+                leaves.append(_require_vectors(leaf) if vectors else leaf)
         if self._join not in JOINS:
             parts = tf.nest.pack_sequence_as(observation, leaves)
             return layers.apply(self._join, parts)
         if len(leaves) == 1:
             return leaves[0]
-        if self._join == "concat":
+        if vectors:
             return tf.concat(leaves, -1)
         shapes = {tuple(x.shape[1:]) for x in leaves}
         if len(shapes) > 1:
@@ -222,8 +222,8 @@ class _Part(keras.layers.Layer):
     ) -> None:
         super().__init__()
         self.space = space
-        self.stream = path if path in config.streams else None
         stream, custom = config.streams.get(path), config.join not in JOINS
+        self.stream = None if stream is None else path
         self._flatten, following = False, stream
         if stream is None:
             behind = config.layers if only and config.layers else ("dense",)

@@ -124,14 +124,19 @@ class Space:
                     errors.append(error)
                 else:
                     break
-            else:  # Beside the right choices, a key of the config may be what is wrong.
-                known = [x for x in errors if any(k in str(x) for k in self.dimensions)]
-                error = next((x for x in errors if x not in known), errors[0])
-                integer = f"'{key}' must be int," in str(error)
-                if integer and isinstance(dimension, Range):
-                    advice = "Add 'int: true' to its range for integers only."
-                    raise config_.ConfigError(f"{error} {advice}") from error
-                raise error
+            else:
+                raise self._refusal(key, errors)
+
+    def _refusal(self, key: str, errors: list) -> config_.ConfigError:
+        """Return the error that says most about a key, with advice about its range."""
+        # Beside the right choices, a key of the config may be what is wrong.
+        known = [x for x in errors if any(k in str(x) for k in self.dimensions)]
+        error = next((x for x in errors if x not in known), errors[0])
+        integer = f"'{key}' must be int," in str(error)
+        if integer and isinstance(self.dimensions[key], Range):
+            advice = "Add 'int: true' to its range for integers only."
+            return config_.ConfigError(f"{error} {advice}")
+        return error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a file for `load`."""
