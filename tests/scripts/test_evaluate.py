@@ -6,11 +6,12 @@ import types
 
 import numpy as np
 import pytest
+from gymnasium.envs import classic_control
 
 from agents.experiments import evaluation, named, runs
 from agents.scripts import evaluate, visualize
 from agents.testing import algorithms
-from agents.tools import config_files
+from agents.tools import config_files, loop
 
 KEYS = ["episodes", "mean_return", "std_return", "mean_length", "step"]
 
@@ -175,6 +176,32 @@ def test_checkpoint_is_chosen_for_videos(trained, call, tmp_path):
 
 def test_seeds_are_those_of_the_environments(trained, call):
     arguments = "--logdir", trained[0], "--num_episodes", 5
+    means = {
+        result(call(evaluate, *arguments, "--seed", x))["mean_return"] for x in range(3)
+    }
+    assert len(means) > 1
+
+
+def test_episodes_are_apart_from_those_of_training(fresh, call, monkeypatch):
+    seeds, reset = [], classic_control.CartPoleEnv.reset
+
+    def remember(self, *, seed=None, options=None):
+        seeds.append(seed)
+        return reset(self, seed=seed, options=options)
+
+    run = fresh("environment.backend=serial", "environment.num_agents=2")
+    monkeypatch.setattr(classic_control.CartPoleEnv, "reset", remember)
+    result(call(evaluate, "--logdir", run, "--num_episodes", 2))
+    found = {seed for seed in seeds if seed is not None}
+    assert len(found) == 2
+    for phase in range(1000):
+        assert not found & set(loop.phase_seeds(0, phase, 2).tolist())
+
+
+def test_sampled_actions_have_the_seed(trained, call, monkeypatch):
+    """The episodes begin alike, and go on as the actions say."""
+    monkeypatch.setattr(loop, "phase_seeds", lambda seed, phase, rows: np.arange(rows))
+    arguments = "--logdir", trained[0], "--num_episodes", 5, "--stochastic"
     means = {
         result(call(evaluate, *arguments, "--seed", x))["mean_return"] for x in range(3)
     }

@@ -61,6 +61,23 @@ def test_earlier_videos_stay_until_there_are_new_ones(trained, fresh, call, tmp_
     assert {path: path.read_bytes() for path in outdir.iterdir()} == before
 
 
+def test_videos_replace_those_of_an_earlier_call(fresh, call, tmp_path):
+    run = fresh("environment.id=environments_for_tests:counting")
+    outdir = tmp_path / "videos"
+    outdir.mkdir()
+    (outdir / "mine.mp4").write_text("")
+    arguments = "--logdir", run, "--outdir", outdir
+    for episodes in (3, 1):
+        code, _, errors = call(visualize, *arguments, "--num_episodes", episodes)
+        assert (code, errors) == (0, "")
+        index = json.loads((outdir / "episodes.json").read_text())
+        assert len(index) == episodes
+        assert {path.name for path in outdir.iterdir()} == {
+            *("episodes.json", "mine.mp4"),
+            *(episode["file"] for episode in index),
+        }
+
+
 def test_episodes_are_those_of_evaluate(trained, call, tmp_path):
     arguments = ["--logdir", trained[0], "--num_episodes", 1, "--seed", 3]
     arguments += ["--checkpoint", "step-000000000256", "--stochastic"]
