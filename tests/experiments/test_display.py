@@ -69,14 +69,15 @@ def test_other_outputs_get_totals_and_the_time_left(tmp_path, capsys, monkeypatc
     monkeypatch.setattr(display.time, "perf_counter", lambda: now[0])
     with display.Display(tmp_path, config, False) as view:
         capsys.readouterr()
-        for step in (0, 1000, 2000):
+        for step, seconds in ((0, 60), (1000, 10), (2000, 10), (3000, 10)):
             view.progress(loop.Report("train", step, {}, 10.0, step, False))
-            now[0] += 10
+            now[0] += seconds
         view.progress(loop.Report("evaluate", 4000, {}, 10.0, 100, False))
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "train                0 / 4,000  starting",
-        "train            1,000 / 4,000        100 steps/s  0:00:30 left",
+        "train            1,000 / 4,000        100 steps/s",  # A minute compiled.
         "train            2,000 / 4,000        200 steps/s  0:00:20 left",
+        "train            3,000 / 4,000        300 steps/s  0:00:10 left",
         "evaluate         4,000 / 4,000         10 steps/s",
     ]
