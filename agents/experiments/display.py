@@ -32,7 +32,7 @@ class Display:
         self._last = -float("inf")  # Time of the last line; none yet.
         self._score = ""
         self.shown: Sequence[str] = ()
-        self._begun: tuple[int, float] | None = None  # Step, time of the first steps.
+        self._begun: tuple[int, float] | None = None  # Step and time.
         self._log = _Notes(self._logged)
 
     def __enter__(self) -> "Display":
@@ -82,7 +82,7 @@ class Display:
     def progress(self, report: Any) -> None:
         """Show the progress of the run, and the result of a finished phase."""
         rate = report.env_steps / max(report.seconds, 1e-9)
-        if report.env_steps and not self._begun:
+        if report.env_steps and not self._begun:  # The first steps are made.
             self._begun = report.step, time.perf_counter()
         if report.metrics.get("score") is not None:
             self._score = f"return {report.metrics['score']:,.1f}"
@@ -108,11 +108,13 @@ class Display:
         self._last = time.perf_counter()
 
     def _left(self, step: int) -> str:
-        """Estimate the time of training left from the steps since the first report.
+        """Estimate the time of training left, from all steps but the first.
 
-        The steps before it include compilation.
+        The time of the first steps includes compilation.
         """
-        begin, start = self._begun or (step, 0.0)
+        if not self._begun:
+            return ""
+        begin, start = self._begun
         if not begin < step < self._config.train.steps:
             return ""
         pace = (time.perf_counter() - start) / (step - begin)
