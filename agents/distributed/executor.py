@@ -30,9 +30,10 @@ def topology(algorithm: actor.Divisible) -> type[phases.Phase]:
                 "distributed.actor.Divisible lists."
             )
         return phases.TOPOLOGIES[kind]
+    held = "without a" if memory is None else f"with {type(memory).__name__} as its"
     raise cluster.DistributedError(
-        f"{name} cannot run on Ray: its memory is none that acting and training can "
-        "be divided at, which are Episodes, Unrolls, Queue and Replay."
+        f"{name} cannot run on Ray {held} memory; only Episodes, Unrolls, Queue and Replay "
+        "divide acting and training. Train without --executor ray."
     )
 
 

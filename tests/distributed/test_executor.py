@@ -6,11 +6,23 @@ import pytest
 
 from agents.distributed import cluster, executor
 from agents.experiments import named
+from agents.memories import hindsight
 
 
-def test_algorithms_that_cannot_be_divided():
-    with pytest.raises(cluster.DistributedError, match="its memory is none that"):
-        executor.topology(object())
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({}, "without a memory; only Episodes, Unrolls, Queue and Replay divide"),
+        (
+            {"memory": hindsight.Hindsight},
+            "with Hindsight as its memory; only Episodes",
+        ),
+    ],
+)
+def test_algorithms_that_cannot_be_divided(facts, text):
+    agent = types.SimpleNamespace(**{k: object.__new__(x) for k, x in facts.items()})
+    with pytest.raises(cluster.DistributedError, match=f"cannot run on Ray {text}"):
+        executor.topology(agent)
 
 
 def test_runs_end_at_the_score_of_the_config():
