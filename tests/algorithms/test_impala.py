@@ -9,7 +9,7 @@ from gymnasium import spaces as gs
 from simulated import Endless, batch, collected, eagerly, numbers, same, without_graphs
 
 from agents import networks, optimizers, tools
-from agents.algorithms import impala
+from agents.algorithms import a2c, impala
 from agents.environments import compiled, functional
 from agents.experiments import named, runs
 from agents.testing import mock_algorithm
@@ -412,6 +412,38 @@ def test_there_is_one_step_of_the_optimizer_per_batch():
     assert set(result) == set(agent.metrics.names) - {"failed_updates"}
     wanted = {"policy_loss", "value_loss", "entropy", "lag", "rho", "clip_fraction"}
     assert wanted | {"kl", "gradient_norm", "explained_variance"} <= set(result)
+
+
+@pytest.mark.parametrize("network", ["shared", "gru"])
+def test_without_a_lag_the_updates_are_those_of_advantage_actor_critic(network):
+    """V-trace on data of the current policy is the return to the unroll's end.
+
+    Espeholt et al. (2018), section 4.1.
+    """
+    settings = {
+        "unroll_length": 5,
+        "normalize_rewards": "none",
+        "value_coef": 0.3,
+        "entropy_coef": 0.02,
+        "learning_rate": 0.01,
+        "optimizer": "adam",
+        "jit": False,
+        "network": NETWORKS[network],
+    }
+
+    def learned(agent, envs):
+        first = weights(agent)
+        eagerly(envs, agent, 20)
+        assert agent.updates.numpy() == 4
+        assert not same(first, weights(agent))
+        return weights(agent)
+
+    envs = noise(ends=ENDS)
+    spaces = envs.observation_space, envs.action_space
+    expected = learned(a2c.A2C(*spaces, 4, 20, a2c.Config(**settings)), envs)
+    agent = make(envs, reduction="mean", **settings)
+    for mine, theirs in zip(learned(agent, noise(ends=ENDS)), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_update_is_one_function_that_is_traced_once():
