@@ -8,19 +8,17 @@ from agents.distributed import cluster, executor
 from agents.experiments import named
 from agents.memories import hindsight
 
+HINDSIGHT = types.SimpleNamespace(memory=object.__new__(hindsight.Hindsight))
+
 
 @pytest.mark.parametrize(
-    ("facts", "text"),
+    ("agent", "text"),
     [
-        ({}, "without a memory; only Episodes, Unrolls, Queue and Replay divide"),
-        (
-            {"memory": hindsight.Hindsight},
-            "with Hindsight as its memory; only Episodes",
-        ),
+        (object(), "without a memory; only Episodes, Unrolls, Queue and Replay divide"),
+        (HINDSIGHT, "with Hindsight as its memory; only Episodes"),
     ],
 )
-def test_algorithms_that_cannot_be_divided(facts, text):
-    agent = types.SimpleNamespace(**{k: object.__new__(x) for k, x in facts.items()})
+def test_algorithms_that_cannot_be_divided(agent, text):
     with pytest.raises(cluster.DistributedError, match=f"cannot run on Ray {text}"):
         executor.topology(agent)
 
