@@ -248,8 +248,8 @@ def test_actions_of_several_parts_are_learned(name):
     ("name", "steps"), [("trpo", 40_000), ("vpg", 80_000), ("a2c", 100_000)]
 )
 def test_cartpole_is_solved(name, steps):
-    """By the preset, in its own environments."""
-    config = named.load(f"cartpole_{name}")
+    """By the preset; the environments step here, since other tests use the processors."""
+    config = runs.in_process(named.load(f"cartpole_{name}"))
     envs = runs.environments(config)
     try:
         chance = mock_algorithm.MockAlgorithm(envs.action_space)
