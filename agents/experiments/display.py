@@ -22,7 +22,7 @@ class Display:
         with Display(logdir, config, quiet) as view: view.progress(report)
 
     Attributes:
-      shown: Names of further metrics to show.
+      shown: Lists of names of the user's metrics, which may grow.
     """
 
     def __init__(self, logdir: pathlib.Path, config: experiment.Config, quiet: bool):
@@ -31,7 +31,7 @@ class Display:
         self._bar = None
         self._last = -float("inf")  # Time of the last line; none yet.
         self._score = ""
-        self.shown: Sequence[str] = ()
+        self.shown: Sequence[Sequence[str]] = ()
         self._begun: tuple[int, float] | None = None  # Step and time.
         self._log = _Notes(self._logged)
 
@@ -129,9 +129,10 @@ class Display:
         found = {
             name: f"{name} {x:.3g}" for name, x in metrics.items() if x is not None
         }
+        own = [name for names in self.shown for name in names]
         parts = [  # Metrics of the user first.
             f"{report.phase:<8}  {report.step:>12,}  {rate:>9,.0f} steps/s  {text}",
-            *(found[name] for name in self.shown if name in found),
+            *(found.pop(name) for name in own if name in found),
             f"{metrics.get('episodes', 0)} episodes",
             *(found[name] for name in SHOWN if name in found),
         ]

@@ -108,6 +108,17 @@ def origin(config: experiment.Config, command: str | None) -> dict[str, Any]:
     }
 
 
+def own_metrics(algorithm: Any) -> list[str]:
+    """Return the names of metrics that a class of the user adds to those of its base.
+
+    These are all of a class that derives from `Algorithm` itself.
+    """
+    cls = type(algorithm)
+    base = next(x for x in cls.__mro__ if x.__module__.startswith("agents."))
+    names = getattr(cls, "METRICS", algorithm.metrics.names)
+    return [name for name in names if name not in getattr(base, "METRICS", ())]
+
+
 def _processor() -> str:
     """Return the name of the processor."""
     with contextlib.suppress(OSError):
@@ -138,11 +149,11 @@ class Training:
 
         self._logdir, self._config, self._view = logdir, config, view
         self._callbacks = callbacks.Callbacks(config.train.callbacks)
-        view.shown = self._callbacks.names
         learning = config
         if num_shards:
             learning = config.without_memory(config.environment.num_agents)
         algorithm = runs.algorithm(learning, description)
+        view.shown = self._callbacks.names, own_metrics(algorithm)
         checkpoints = checkpoint.Checkpoints(
             logdir / "checkpoints", config.train.keep_checkpoints
         )

@@ -54,13 +54,16 @@ def test_notes_above_the_live_line_stay_as_they_are(tmp_path):
 
 def test_metrics_of_the_user_come_first(tmp_path):
     with display.Display(tmp_path, named.load("debug"), False) as view:
-        view.shown = ["success", "elsewhere"]
+        view.shown = ["success", "elsewhere"], ["kl"]
         view._bar = types.SimpleNamespace(
             console=console.Console(width=80), stop=lambda: None
         )
         metrics = {**METRICS, "success": 0.25}
         line = view._line(loop.Report("train", 1000, metrics, 2.0, 500), 250.0)
-    assert line.endswith("  return       12.5  success 0.25")
+        assert line.endswith("  return       12.5  success 0.25")
+        view._bar = None
+        line = view._line(loop.Report("train", 1000, metrics, 2.0, 500), 250.0)
+    assert line.endswith("  success 0.25  kl 0.01  3 episodes  entropy 1.5")
 
 
 def test_other_outputs_get_totals_and_the_time_left(tmp_path, capsys, monkeypatch):

@@ -1,12 +1,16 @@
 """Training of runs."""
 
+import dataclasses
 import pathlib
+import re
 import tomllib
 
 import pytest
+import tensorflow as tf
 
+from agents.algorithms import a2c
 from agents.experiments import display, named, runs, training, writers
-from agents.tools import checkpoint, config_files, sections
+from agents.tools import algorithm, checkpoint, config_files, sections
 from agents.tools import config as config_
 
 
@@ -76,6 +80,40 @@ def test_curve_is_drawn_during_the_run(tmp_path, monkeypatch):
         with training.Training(tmp_path, config, description, view) as run:
             run.run()
     assert drawn == [(tmp_path, tmp_path / "curve.png")] * 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(a2c.Config):
+    type: str = f"{__name__}:Own"
+
+
+class Own(a2c.A2C):
+    METRICS = (*a2c.A2C.METRICS, "spread")
+
+    def value_loss(self, items):
+        loss, metrics = super().value_loss(items)
+        return loss, {**metrics, "spread": tf.math.reduce_std(items["value"])}
+
+
+class Small(algorithm.Algorithm):
+    def __init__(self):
+        super().__init__(("loss", "entropy"))
+
+
+def test_metrics_of_own_classes_are_shown(tmp_path, capsys):
+    settings = ("network=small", "jit=false", f"type={__name__}:Own")
+    settings = [f"algorithm.{x}" for x in settings]
+    config = named.load("debug", [*settings, "environment.backend=serial"])
+    training.prepare(tmp_path, config)
+    view, description = display.Display(tmp_path, config, False), runs.describe(config)
+    with view, training.Training(tmp_path, config, description, view) as run:
+        run.run()
+    lines = capsys.readouterr().out.splitlines()
+    lines = [x for x in lines if re.match("(train|evaluate) .* return ", x)]
+    assert [x.split()[0] for x in lines] == ["train", "evaluate"] * 2
+    for line in lines[::2]:
+        assert re.search(r" spread \d\S*  \d+ episodes  kl ", line)
+    assert training.own_metrics(Small()) == ["loss", "entropy"]
 
 
 class Killed(Exception):
