@@ -126,6 +126,22 @@ def test_trials_are_compared_at_equal_steps(tmp_path):
     assert {trial.state for trial in study.finished()} == {"complete"}
 
 
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (400, {512: 400, 768: 800, 1280: 1200, 1536: 1600, 2048: 2000}),
+        (100, {256: 100, 512: 400, 768: 700, 1024: 900, 1280: 1200}),
+    ],
+)
+def test_scores_belong_to_the_nearest_planned_step(tmp_path, size, expected):
+    fake = Rounded(lambda _, step: float(step), size)
+    study = make_study(tmp_path / "study", fake, steps=4096, eval_every=256)
+    study.search(1)
+    (trial,) = study._study.trials
+    reports = trial.intermediate_values
+    assert dict(sorted(reports.items())[:5]) == expected
+
+
 def test_bad_trials_with_long_phases_are_pruned_after_a_third_of_the_steps(tmp_path):
     fake = Rounded(lambda number, _: float(number < 6), 512)
     study = make_study(tmp_path / "study", fake, steps=4096, eval_every=100)
