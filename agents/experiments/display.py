@@ -130,7 +130,7 @@ class Display:
             name: f"{name} {x:.3g}" for name, x in metrics.items() if x is not None
         }
         own = [name for names in self.shown for name in names]
-        parts = [  # Metrics of the user first.
+        parts = [  # Metrics of the user first, and none twice.
             f"{report.phase:<8}  {report.step:>12,}  {rate:>9,.0f} steps/s  {text}",
             *(found.pop(name) for name in own if name in found),
             f"{metrics.get('episodes', 0)} episodes",

@@ -114,7 +114,8 @@ def own_metrics(algorithm: Any) -> list[str]:
     These are all of a class that derives from `Algorithm` itself.
     """
     cls = type(algorithm)
-    base = next(x for x in cls.__mro__ if x.__module__.startswith("agents."))
+    own = calls.classes_of_users(cls)
+    base = next(x for x in cls.__mro__ if x not in own)
     names = getattr(cls, "METRICS", algorithm.metrics.names)
     return [name for name in names if name not in getattr(base, "METRICS", ())]
 

@@ -103,7 +103,7 @@ def decide(policy: Any, observation: Any, state: Any, generator: Any = None) -> 
     nodes = [definition.node, *(x.node_def for x in definition.library.function)]
     writes = any(_WRITES.match(node.op) for node in itertools.chain(*nodes))
     if writes or _reads_rows(graph):
-        defining = [x for x in _classes_of_users(type(policy)) if "decide" in vars(x)]
+        defining = [x for x in classes_of_users(type(policy)) if "decide" in vars(x)]
         reason = (
             f"{'changes variables' if writes else 'reads rows of variables'}, so it "
             "cannot act apart from its running episodes; pass a state through the method "
@@ -158,7 +158,7 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f"{x.filename}:{x.lineno}" for x in frames if not _is_foreign(x)]
-        if not lines and not _classes_of_users(cls):
+        if not lines and not classes_of_users(cls):
             raise
         where = lines[-1] if lines else _definition(cls, _refusing(error) or name)
         _fail(f"{cls.__name__}.{name} at {where}", _reason(error, name), error)
@@ -166,7 +166,7 @@ def blame(cls: type, name: str, *passing: type[Exception]) -> Iterator[None]:
 
 def locate(algorithm: Any, error: Exception) -> None:
     """Raise AlgorithmError if an operation of a user's line made a graph fail."""
-    found = _places(algorithm, error) if _classes_of_users(type(algorithm)) else []
+    found = _places(algorithm, error) if classes_of_users(type(algorithm)) else []
     if not found:
         return
     lines = " or ".join(line for _, line in found)
@@ -298,7 +298,7 @@ ARGUMENTS = {
 
 def _definition(cls: type, name: str) -> str:
     """Return file and line of a function of a class, or of the class without it."""
-    classes = _classes_of_users(cls) or [cls]
+    classes = classes_of_users(cls) or [cls]
     functions = [vars(x)[name] for x in classes if callable(vars(x).get(name))]
     found = inspect.unwrap([*functions, classes[0]][0])
     try:
@@ -307,7 +307,7 @@ def _definition(cls: type, name: str) -> str:
         return f"module {classes[0].__module__}"
 
 
-def _classes_of_users(cls: type) -> list[type]:
+def classes_of_users(cls: type) -> list[type]:
     """Return a class and its bases, without those of `FOREIGN` packages."""
     own = (x for x in cls.__mro__ if x is not object)
     return [x for x in own if x.__module__.partition(".")[0] not in FOREIGN]
