@@ -151,6 +151,8 @@ class PolicyGradient(actor_critic.ActorCritic):
 
         L is the chunk length, or one for feed-forward networks. Items without valid
         steps are dropped where shapes are dynamic; `mask` marks the valid steps.
+        `parameters` are of the policy that acted, `before` of the policy before the
+        update: they differ in episodes that began before other updates.
         """
         config = self.config
         length = mask.shape[1]
@@ -175,9 +177,8 @@ class PolicyGradient(actor_critic.ActorCritic):
         items = tf.nest.map_structure(chunks, items)
         items["first"] &= tf.range(config.chunk) > 0  # The stored state is reset there.
         items["state"] = tf.nest.map_structure(lambda x: chunks(x)[:, 0], data["state"])
-        if "kl" in self.optimizer.needs:  # Some episodes began before other updates.
-            items["before"] = self.network.policy(*_inputs(items))
-        value = tf.reshape(self.network.value(*_inputs(items)), mask.shape)
+        items["before"], value, _ = self.network.sequence(*_inputs(items))
+        value = tf.reshape(value, mask.shape)
         ends = done | (tf.range(length) == length - 1)
         next_value = returns.next_values(value, ends, data["bootstrap"])
         advantage = returns.advantage(
@@ -233,18 +234,15 @@ class PolicyGradient(actor_critic.ActorCritic):
     def kl(self, items: dict[str, Any], local: bool = False) -> tf.Tensor:
         """Compute the mean KL divergence from an older policy to the current one.
 
-        The older policy is the one before the update if an optimizer limits the
-        divergence, else the acting one. If `local`, it is the current policy held
-        constant: the divergence is zero, with the Fisher information as its Hessian.
+        The older policy is the one before the update, or if `local` the current one
+        held constant: the divergence is zero, with the Fisher information as its
+        Hessian.
         """
-        head = self.network.head
-        old, new = self.policies(items)
+        _, new = self.policies(items)
+        old = items["before"]
         if local:
-            fixed = tf.nest.map_structure(tf.stop_gradient, new.parameters)
-            old = head.distribution(fixed)
-        elif "before" in items:
-            old = head.distribution(items["before"])
-        return mean(old.kl(new), items["mask"])
+            old = tf.nest.map_structure(tf.stop_gradient, new.parameters)
+        return mean(self.network.head.distribution(old).kl(new), items["mask"])
 
     def _update_steps(self, data, mask, seed, entropy_coef) -> dict[str, tf.Tensor]:
         """Run all optimizer steps on one batch `[B, T, ...]`; return the metrics."""

@@ -134,7 +134,7 @@ class Config(policy_gradient.Config):
 
 
 class PPO(policy_gradient.PolicyGradient):
-    """Policy gradient with several epochs per batch, close to the acting policy."""
+    """Policy gradient with several epochs per batch, close to the policy before them."""
 
     METRICS = (
         *policy_gradient.PolicyGradient.METRICS,
@@ -167,7 +167,8 @@ class PPO(policy_gradient.PolicyGradient):
             gain = tf.minimum(gain, clipped * items["advantage"])
             penalty = 0.0
         else:
-            kl = policy_gradient.mean(old.kl(new), mask)
+            before = self.network.head.distribution(items["before"])
+            kl = policy_gradient.mean(before.kl(new), mask)
             excess = tf.maximum(kl - config.kl_cutoff_factor * config.kl_target, 0.0)
             penalty = self.kl_penalty * kl + config.kl_cutoff_coef * excess**2
         loss = -policy_gradient.mean(gain, mask) + penalty - entropy_coef * entropy

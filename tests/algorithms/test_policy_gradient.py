@@ -31,8 +31,8 @@ def watched(name):
             items = super().prepare(data, mask)
             old, new = self.policies(items)
             ratio = new.log_prob(items["sample"]) - old.log_prob(items["sample"])
-            for value in (ratio, old.kl(new), self.kl(items), self.kl(items, True)):
-                self.worst.append(np.abs(value * items["mask"]).max())
+            values = ratio, old.kl(new), self.kl(items), self.kl(items, True)
+            self.worst.append([np.abs(x * items["mask"]).max() for x in values])
             return items
 
     return Watched
@@ -57,9 +57,20 @@ def test_policy_before_the_update_is_the_one_that_acted(name, network, memory):
     agent = make(name, envs, network, watched(name), memory=memory)
     before = variables(agent)
     eagerly(envs, agent, 24)
-    assert len(agent.worst) >= 3 * 4
+    assert len(agent.worst) >= 3
     assert not same(variables(agent), before)
-    assert max(agent.worst) < 1e-5
+    assert np.max(agent.worst) < 1e-5
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_divergence_is_zero_before_an_update_even_if_older_policies_acted(name):
+    envs = noise(lengths=(3, 5, 2, 7))
+    agent = make(name, envs, "dense", watched(name), memory="episodes")
+    eagerly(envs, agent, 40)
+    ratio, acting, divergence, local = np.max(agent.worst, axis=0)
+    assert ratio > 1e-3
+    assert acting > 1e-5
+    assert max(divergence, local) < 1e-6
 
 
 @pytest.mark.parametrize("network", ["dense", "shared", "gru"])

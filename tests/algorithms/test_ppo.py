@@ -110,7 +110,7 @@ def with_divergence(agent, items, divergence):
     )
     shift = (2 * divergence) ** 0.5 * tf.exp(parameters["log_std"])
     mean = parameters["mean"] + shift * [1.0, 0.0]
-    return {**items, "parameters": {**parameters, "mean": mean}}
+    return {**items, "before": {**parameters, "mean": mean}}
 
 
 @pytest.mark.parametrize("targets", [0.5, 1.9, 2.5, 20.0])
@@ -126,12 +126,12 @@ def test_cut_off_adds_to_the_penalty_beyond_two_targets_only(targets):
     np.testing.assert_allclose(metrics["policy_loss"], loss)
 
 
-def test_divergence_is_that_of_the_new_policy_from_the_old_one():
+def test_divergence_is_from_the_policy_before_the_update_to_the_new_one():
     agent, data, mask = filled(settings(kl_penalty=2.0, kl_cutoff_coef=0.0))
     items = agent.prepare(data, mask)
     items["advantage"] *= 0.0
     new = agent.network.policy(items["observation"], items["state"], items["first"])
-    items["parameters"] = {"mean": new["mean"], "log_std": new["log_std"] + 1.0}
+    items["before"] = {"mean": new["mean"], "log_std": new["log_std"] + 1.0}
     loss, _ = agent.policy_loss(items, 0.0)
     # Two dimensions of log(s_new / s_old) + s_old^2 / (2 s_new^2) - 1/2.
     expected = 2 * (-1 + np.exp(2) / 2 - 0.5)
@@ -269,6 +269,34 @@ def test_policy_before_the_update_is_the_one_that_acted(name, memory):
     for x, y in zip(before, numpy(agent.network.policy_variables), strict=True):
         assert np.abs(x - y).max() > 1e-3
     assert (agent.worst.numpy() < 1e-5).all()
+
+
+class Anchored(Watched):
+    """Records the penalty at the first step of every update."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.penalties = []
+
+    def policy_loss(self, items, entropy_coef):
+        if self.begun:
+            items = {**items, "advantage": tf.zeros_like(items["advantage"])}
+            penalty, _ = ppo.PPO.policy_loss(self, items, 0.0)
+            self.penalties.append(float(penalty))
+        return super().policy_loss(items, entropy_coef)
+
+
+@pytest.mark.parametrize("name", ["dense", "gru"])
+def test_episodes_that_began_before_other_updates_are_no_divergence(name):
+    envs = noise_batch(4, durations=((3, 5), (9, 2), (1, 4), (30,)))
+    config = settings(
+        name, update_every=4, learning_rate=1e-2, kl_penalty=100.0, chunk_length=2
+    )
+    agent = make(envs, config, cls=Anchored, max_length=30)
+    eagerly(envs, agent, 40)
+    assert agent.worst[1] > 1e-2  # Older policies chose some of the actions.
+    assert len(agent.penalties) >= 5
+    np.testing.assert_allclose(agent.penalties, 0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("memory", ["episodes", "unrolls"])
