@@ -91,26 +91,27 @@ def cheetah() -> Config:
 
 
 def walker() -> Config:
-    """Walk with a two-legged robot."""
-    return _paper("Walker2d-v5", 10_000_000)
+    """Walk with a two-legged robot.
+
+    Gradients are clipped: a single one that is far larger than the others otherwise
+    fills the second moments of Adam, and the policy stands still for a million steps or
+    more.
+    """
+    return _paper("Walker2d-v5", 10_000_000, clip_norm=1.0)
 
 
 def hopper() -> Config:
-    """Hop with a one-legged robot."""
-    return _paper("Hopper-v5", 10_000_000, update_every=60)
+    """Hop with a one-legged robot; gradients are clipped as in `walker`."""
+    return _paper("Hopper-v5", 10_000_000, update_every=60, clip_norm=1.0)
 
 
 def ant() -> Config:
-    """Walk with a four-legged robot.
-
-    Gradients are clipped: one large KL divergence in the first updates otherwise fills
-    the second moments of Adam, and the policy stands still for millions of steps.
-    """
+    """Walk with a four-legged robot; gradients are clipped as in `walker`."""
     return _paper("Ant-v5", 20_000_000, clip_norm=1.0)
 
 
 def humanoid() -> Config:
-    """Walk with a humanoid robot; gradients are clipped as in `ant`."""
+    """Walk with a humanoid robot; gradients are clipped as in `walker`."""
     return _paper("Humanoid-v5", 50_000_000, update_every=60, clip_norm=1.0)
 
 
