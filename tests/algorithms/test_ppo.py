@@ -280,8 +280,8 @@ class Anchored(Watched):
 
     def policy_loss(self, items, entropy_coef):
         if self.begun:
-            items = {**items, "advantage": tf.zeros_like(items["advantage"])}
-            penalty, _ = ppo.PPO.policy_loss(self, items, 0.0)
+            equal = {**items, "advantage": tf.zeros_like(items["advantage"])}
+            penalty, _ = ppo.PPO.policy_loss(self, equal, 0.0)
             self.penalties.append(float(penalty))
         return super().policy_loss(items, entropy_coef)
 
