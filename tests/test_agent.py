@@ -476,6 +476,7 @@ def test_updates_use_the_episodes_that_have_ended(tmp_path):
     assert agent.algorithm.steps == 6
 
 
+@pytest.mark.quick("dqn")
 @pytest.mark.parametrize("kind", ["dqn", "td3"])
 def test_weights_of_others_bring_no_updates_and_take_none(kind):
     spaces_ = (
@@ -813,7 +814,7 @@ def test_memory_of_agents_is_returned():
     assert used[-1] - used[4] < 15
 
 
-@pytest.mark.quick("shape0-float16", "shape1-float64")
+@pytest.mark.quick("shape1-float64")
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 @pytest.mark.parametrize("shape", [(2,), ()])
 def test_actions_are_in_their_space(dtype, shape):

@@ -40,6 +40,7 @@ def test_samples_lead_to_their_actions(space, continuous):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.quick("beta", "sac", "discrete sac")
 @pytest.mark.parametrize(
     ("config", "space"),
     [

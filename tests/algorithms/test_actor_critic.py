@@ -269,13 +269,7 @@ class Sampled(gymnasium.Env):
         return self.observation_space.sample(), 1.0, self._time == 3, False, {}
 
 
-@pytest.mark.quick(
-    "nested-nested",
-    "nested-box",
-    "nested-multi discrete",
-    "bytes-discrete",
-    "multi binary-discrete",
-)
+@pytest.mark.quick("nested-nested", "multi binary-discrete", "nested-multi discrete")
 @pytest.mark.parametrize(
     ("observation", "action"),
     [

@@ -16,7 +16,7 @@ REPLAY = (
 )
 
 
-@pytest.mark.quick("ppo", "impala")
+@pytest.mark.quick("ppo")
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [

@@ -149,6 +149,7 @@ def learned(agent, directory):
     return {k: reader.get_tensor(k) for k in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.quick("workers-sac", "mujoco-dqn", "envpool halves-ppo unrolls")
 @pytest.mark.parametrize(("backend", "name"), MATRIX)
 def test_calls_do_not_matter(backend, name, tmp_path):
     continuous = name in ("sac", "td3")

@@ -414,6 +414,7 @@ def test_there_is_one_step_of_the_optimizer_per_batch():
     assert wanted | {"kl", "gradient_norm", "explained_variance"} <= set(result)
 
 
+@pytest.mark.quick("shared")
 @pytest.mark.parametrize("network", ["shared", "gru"])
 def test_without_a_lag_the_updates_are_those_of_advantage_actor_critic(network):
     """V-trace on data of the current policy is the return to the unroll's end.

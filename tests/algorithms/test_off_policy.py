@@ -94,6 +94,7 @@ def test_targets_begin_as_copies_and_a_seed_gives_the_same_weights(name):
 RATIOS = (1, 0.1), (3, 0.25), (3, 1.0), (8, 2.5)
 
 
+@pytest.mark.quick("1-0.1", "3-0.25")
 @pytest.mark.parametrize(
     ("count", "ratio"),
     [
@@ -114,6 +115,7 @@ def test_replay_ratio_is_exact_for_any_number_of_agents(count, ratio):
     assert agent.updates.numpy() == np.floor(counted * ratio + 1e-9)
 
 
+@pytest.mark.quick("200-200")
 @pytest.mark.parametrize(
     ("capacity", "start_size"), [(200, 183), (200, 200), (200, 1000)]
 )
@@ -184,6 +186,7 @@ def test_metrics_are_finite_and_declared(trained):
     assert agent._run_updates.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.quick("dqn", "sac", "apex")
 def test_learning_rates_follow_their_schedules(trained):
     agent, _, rates = trained
     expected = [[x] * len(agent.optimizers) for x in (2.6e-3, 1e-3, 1e-3)]
@@ -507,6 +510,7 @@ def test_both_observations_are_normalized():
     assert not np.allclose(items["next_observation"], raw + 1)
 
 
+@pytest.mark.quick("dqn")
 @pytest.mark.parametrize("name", ["dqn", "td3"])
 def test_every_batch_is_a_new_draw(name):
 
@@ -518,6 +522,7 @@ def test_every_batch_is_a_new_draw(name):
     assert len(set(draws)) == 3
 
 
+@pytest.mark.quick("sac")
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_subclasses_report_metrics_of_their_own(name, monkeypatch):
     base = CLASSES[name]

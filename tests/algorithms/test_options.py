@@ -209,8 +209,6 @@ CASES = {
     ),
     "td3": ("td3", {"noise_std": 0.0, "target_noise": 0.0}),
 }
-QUICK = {"ppo clip", "a2c rate", "dqn noisy", "td3"}
-"""Those that are trained in the quick tests, too."""
 SHORT = {"unroll_length": 4}
 REPLAY = {"capacity": 64, "start_size": 8, "batch_size": 8, "replay_ratio": 0.25}
 
@@ -251,10 +249,8 @@ def weights(settings):
     return before, after
 
 
-@pytest.mark.parametrize(
-    "name",
-    [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in CASES],
-)
+@pytest.mark.quick("dqn noisy", "ppo clip")
+@pytest.mark.parametrize("name", CASES)
 def test_what_has_no_effect_changes_nothing_that_is_learned(name):
     settings = short(name)
     before, ours = weights(settings)

@@ -38,18 +38,10 @@ def watched(name):
     return Watched
 
 
+@pytest.mark.quick("a2c-dense-unrolls", "trpo-dense-unrolls", "a2c-gru-episodes")
 @pytest.mark.parametrize("memory", ["episodes", "unrolls"])
-@pytest.mark.parametrize(
-    ("name", "network"),
-    [
-        ("a2c", "dense"),
-        ("trpo", "dense"),
-        ("vpg", "dense"),
-        ("a2c", "gru"),
-        pytest.param("trpo", "gru", marks=pytest.mark.slow),
-        pytest.param("vpg", "gru", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("network", ["dense", "gru"])
+@pytest.mark.parametrize("name", ["a2c", "trpo", "vpg"])
 def test_policy_before_the_update_is_the_one_that_acted(name, network, memory):
     """Ratio one and divergence zero, with resets inside of sequences too."""
     lengths = (4,) * 4 if memory == "episodes" else (3, 5, 2, 7)
@@ -73,6 +65,7 @@ def test_divergence_is_zero_before_an_update_even_if_older_policies_acted(name):
     assert max(divergence, local) < 1e-6
 
 
+@pytest.mark.quick("a2c-dense", "a2c-gru", "a2c-shared", "trpo-shared", "vpg-dense")
 @pytest.mark.parametrize("network", ["dense", "shared", "gru"])
 @pytest.mark.parametrize("name", ["a2c", "trpo", "vpg"])
 def test_metrics_are_finite_and_declared(name, network):
@@ -137,6 +130,15 @@ def test_data_that_overflow_are_one_failure(name):
 # Checkpoints.
 
 
+@pytest.mark.quick(
+    "a2c-dense",
+    "trpo-dense",
+    "a2c-shared",
+    "a2c-gru",
+    "ppo-shared",
+    "ppo-gru",
+    "vpg-dense",
+)
 @pytest.mark.parametrize("network", ["dense", "shared", "gru"])
 @pytest.mark.parametrize("name", ["a2c", "ppo", "trpo", "vpg"])
 def test_checkpoints_hold_everything_that_is_learned(name, network, tmp_path):
@@ -276,6 +278,7 @@ def test_cartpole_is_solved(name, steps):
 # Masks.
 
 
+@pytest.mark.quick("ppo", "a2c")
 @pytest.mark.parametrize("name", ["a2c", "ppo", "trpo", "vpg"])
 def test_masked_actions_are_never_chosen(name):
     envs = batch(*(Forbidding() for _ in range(8)))

@@ -237,15 +237,9 @@ class Watched(ppo.PPO):
         return super().policy_loss(items, entropy_coef)
 
 
-@pytest.mark.parametrize(
-    ("name", "memory"),
-    [
-        *(("dense", "episodes"), ("lstm", "episodes"), ("gru", "unrolls")),
-        pytest.param("dense", "unrolls", marks=pytest.mark.slow),
-        pytest.param("lstm", "unrolls", marks=pytest.mark.slow),
-        pytest.param("gru", "episodes", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.quick("dense-episodes", "lstm-episodes")
+@pytest.mark.parametrize("memory", ["episodes", "unrolls"])
+@pytest.mark.parametrize("name", ["dense", "lstm", "gru"])
 def test_policy_before_the_update_is_the_one_that_acted(name, memory):
     """The first importance ratio is one and the first divergence zero."""
     # Whole episodes are on-policy only if none began before the last update.
@@ -286,6 +280,7 @@ class Anchored(Watched):
         return super().policy_loss(items, entropy_coef)
 
 
+@pytest.mark.quick("dense")
 @pytest.mark.parametrize("name", ["dense", "gru"])
 def test_episodes_that_began_before_other_updates_are_no_divergence(name):
     envs = noise_batch(4, durations=((3, 5), (9, 2), (1, 4), (30,)))

@@ -50,6 +50,13 @@ BACKENDS = [
 ]
 
 
+@pytest.mark.quick(
+    "level-serial-False",
+    "level-workers-True",
+    "wind-serial-False",
+    "wind-process-False",
+    "wind-workers-False",
+)
 @pytest.mark.parametrize(("backend", "halves"), BACKENDS)
 @pytest.mark.parametrize("name", ["level", "wind"])
 def test_episodes_have_the_value_of_the_step_at_which_they_begin(backend, halves, name):

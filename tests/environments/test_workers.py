@@ -136,13 +136,11 @@ def process_batch(made, timeout=60):
 
 
 @pytest.mark.quick(
-    "kill-killed by SIGKILL--process_batch",
-    "hard_exit-exit code 3--workers_batch",
     "soft_exit-exit code 4-SystemExit: 4-process_batch",
+    "two_arguments-exit code 1-TwoArguments: first one-workers_batch",
     "sleep-within 3 s-still running-process_batch",
     "unpicklable-exit code 1-this one-workers_batch",
-    "foreign-exit code 1-OSError: boom-workers_batch",
-    "two_arguments-exit code 1-TwoArguments: first one-workers_batch",
+    "hard_exit-exit code 3--workers_batch",
 )
 @pytest.mark.parametrize("backend", [workers_batch, process_batch])
 @pytest.mark.parametrize(("fault", "status", "text"), FAULTS)
@@ -179,6 +177,7 @@ def test_faults_in_resets_are_reported(backend):
     assert not children()
 
 
+@pytest.mark.quick("unpicklable-this one-process_batch", "kill-SIGKILL-workers_batch")
 @pytest.mark.parametrize("backend", [workers_batch, process_batch])
 @pytest.mark.parametrize(
     ("fault", "text"), [(kill, "SIGKILL"), (unpicklable, "this one")]

@@ -132,7 +132,7 @@ def check(replay, log, n_step, discount, seed):
         np.testing.assert_allclose(items[key], wanted[key], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.quick("graph-1-None", "graph-2-4")
+@pytest.mark.quick("graph-2-4")
 @pytest.mark.parametrize(
     ("mode", "n_step", "stack"),
     [*itertools.product(("eager", "graph"), (1, 2, 3, 5), (None, 4))],
@@ -169,7 +169,7 @@ def test_random_interaction_agrees_with_a_list_of_episodes(mode, n_step, stack):
         assert append.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.quick("None-1", "4-3")
+@pytest.mark.quick("4-3")
 @pytest.mark.parametrize("capacity", [1, 2, 3])
 @pytest.mark.parametrize("stack", [None, 1, 2, 4])
 def test_smallest_memories(capacity, stack):

@@ -411,6 +411,7 @@ def test_beta_is_finite_at_its_edges():
     assert 0 < extreme.mode().numpy() < 1
 
 
+@pytest.mark.quick("normal", "tanh_normal")
 @pytest.mark.parametrize("make", [normal, tanh_normal, beta])
 def test_everything_compiles(make):
     """Under XLA as without, up to the products that natural gradients need."""

@@ -495,6 +495,7 @@ def kernel(agent):
     return next(x for x in agent.get_weights() if x.shape == (3, 8))
 
 
+@pytest.mark.quick("agents.algorithms.dqn")
 @pytest.mark.parametrize("cls", [pytest.param(ppo, marks=pytest.mark.slow), a2c, dqn])
 def test_penalties_on_activities_train(cls):
     part = {"type": "dense", "units": 8, "activity_regularizer": "l2"}

@@ -251,6 +251,7 @@ def trained_on(run, tmp_path):
 PICTURES = "environments_for_tests:Pictures"
 
 
+@pytest.mark.slow
 def test_policies_that_see_images_use_kernels_for_convolutions(trained_on):
     run = trained_on(PICTURES, "a")
     assert read(run / "metrics.jsonl")[0]["onednn"] == 1.0

@@ -31,6 +31,7 @@ def like(structure):
     )
 
 
+@pytest.mark.quick("True-8", "True-last1", "False-8")
 @pytest.mark.parametrize("last", [8, {"type": "lstm", "units": 4}])
 @pytest.mark.parametrize("shared", [False, True])
 def test_actor_critic(last, shared):

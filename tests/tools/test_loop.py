@@ -246,6 +246,7 @@ def test_metrics_of_the_algorithm_are_reported_and_begin_anew(tmp_path):
     assert len(set(values)) == 3
 
 
+@pytest.mark.quick("3", "5")
 @pytest.mark.parametrize("after", [1, 2, 3, 5])
 def test_resumed_run_is_the_uninterrupted_one(tmp_path, after):
     agent, runner = noise_loop(tmp_path / "whole")
