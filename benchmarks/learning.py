@@ -1,7 +1,8 @@
-"""Learning curves of named configs over seeds, kept under `docs/results`.
+r"""Learning curves of named configs over seeds, kept under `docs/results`.
 
     python benchmarks/learning.py CONFIG [CONFIG ...] [--seeds 0 1 2:300000 100-119]
-                                  [--add] [--num_workers N] [--logdir DIR]
+                                  [--add] [--logdir DIR]
+                                  [--variant NAME --options OPTION ...]
 
 Trains every config with every seed by the `train` command, then measures the final
 policy by `evaluate` (20 deterministic episodes, environments seeded apart from
@@ -10,9 +11,16 @@ by a colon and the environment steps that suffice. Writes `CONFIG.csv` (evaluati
 steps, with the quartiles of their episodes), `CONFIG.json` (final returns of all seeds,
 their interquartile mean with its 95% bootstrap interval, command, versions, commit,
 date) and `CONFIG.png`. With `--add`, stored results of other seeds stay beside the new
-ones, and `earlier` in the JSON file says how they were made. With `--num_workers`, that
-many workers act on Ray, and the results are those of `CONFIG_ray`. The same command
-continues after an interruption.
+ones, and `earlier` in the JSON file says how they were made. The same command continues
+after an interruption.
+
+A variant trains with further options of `train`, all that follow `--options`, and its
+results are those of `CONFIG_NAME`:
+
+    python benchmarks/learning.py walker --variant gae \
+        --options --set algorithm.gae_lambda=0.95
+    python benchmarks/learning.py atari_pong_impala --seeds 0 --variant ray \
+        --options --executor ray --num_workers 2
 """
 
 import argparse
@@ -21,8 +29,10 @@ import dataclasses
 import datetime
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,8 +45,6 @@ COLUMNS = {"return": "score", "lower": "lower_quartile", "upper": "upper_quartil
 """Columns of a table of evaluations, and their names in reports."""
 LISTED = 5
 """Number of seeds up to which the table lists every return."""
-RAY = "_ray"
-"""End of the names of results of runs on Ray."""
 
 
 def main() -> None:
@@ -44,9 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("configs", nargs="*", metavar="CONFIG")
     add_arguments(parser)
+    parser.add_argument("--variant", metavar="NAME")
+    parser.add_argument("--options", nargs=argparse.REMAINDER, default=[])
     args = parser.parse_args()
+    if bool(args.options) != bool(args.variant):
+        parser.error("--variant and --options need each other.")
     for config in args.configs:
-        train_and_store(config, args)
+        train_and_store(config, args, args.variant, args.options)
     write_table()
 
 
@@ -54,23 +66,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which seeds to train, and where."""
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     parser.add_argument("--add", action="store_true")
-    parser.add_argument("--num_workers", type=int, default=0)
     parser.add_argument("--logdir", type=pathlib.Path, default=LOGDIR)
 
 
-def train_and_store(config: str, args: argparse.Namespace) -> dict[str, pathlib.Path]:
-    """Train all seeds of a config and store results; returns directories of runs."""
-    name = config + RAY if args.num_workers else config
+def train_and_store(
+    config: str,
+    args: argparse.Namespace,
+    variant: str | None = None,
+    options: Sequence[str] = (),
+) -> dict[str, pathlib.Path]:
+    """Train all seeds of a config and store results; returns directories of runs.
+
+    A variant has a name, and further options of `train`.
+    """
+    name = f"{config}_{variant}" if variant else config
     earlier = made_before(name) if args.add else {}
     seeds = dict(pair for text in args.seeds for pair in expanded(text))
+    prefix = f"{variant}-seed" if variant else "seed"
     runs = {
-        seed: train(config, seed, args.logdir, steps, args.num_workers)
+        seed: train(config, seed, args.logdir, steps, prefix + seed, options)
         for seed, steps in seeds.items()
     }
-    command = f"python benchmarks/learning.py {config} --seeds {' '.join(args.seeds)}"
-    if args.num_workers:
-        command += f" --num_workers {args.num_workers}"
-    store(name, runs, command, earlier)
+    words = ["python", "benchmarks/learning.py", config, "--seeds", *args.seeds]
+    words += ["--add"] if earlier else []
+    words += ["--variant", variant, "--options", *options] if variant else []
+    store(name, runs, shlex.join(words), earlier)
     return runs
 
 
@@ -84,19 +104,22 @@ def expanded(text: str) -> list[tuple[str, int]]:
 
 
 def train(
-    config: str, seed: str, logdir: pathlib.Path, steps: int, num_workers: int = 0
+    config: str,
+    seed: str,
+    logdir: pathlib.Path,
+    steps: int,
+    start: str,
+    options: Sequence[str],
 ) -> pathlib.Path:
     """Train one seed, or finish it, unless it has the steps; returns the directory."""
-    start = f"ray-seed{seed}" if num_workers else f"seed{seed}"
     run = logdir.resolve() / f"{start}-{config}"
     if steps and any(row["step"] >= steps for row in evaluations(run)):
         return run
     arguments = ["--config", config, "--seed", seed, "--quiet"]
     arguments += ["--logdir", str(run.parent), "--timestamp", start]
-    if num_workers:
-        arguments += ["--executor", "ray", "--num_workers", str(num_workers)]
     if steps:
         arguments += ["--set", f"train.steps={steps}"]
+    arguments += options
     command = [sys.executable, "-m", "agents.scripts.train", *arguments]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return run
@@ -149,7 +172,6 @@ def store(
         "seconds": seconds,
     }
     if earlier:
-        result["command"] += " --add"
         origin = {key: earlier[key] for key in ("command", "commit", "date")}
         result["earlier"] = [*earlier.get("earlier", []), origin]
     text = json.dumps(result, indent=2)
@@ -175,7 +197,7 @@ def draw(name: str) -> None:
         values = [float(row.get(x) or row["return"]) for x in ("step", *COLUMNS)]
         series.setdefault(row["seed"], []).append(values)
     runs = [records.Series(*np.transpose(values)) for values in series.values()]
-    config = named.load(name.removesuffix(RAY))
+    config = named.load(origin(name))
     curve = dataclasses.replace(
         curves.aggregate(name, runs),
         task=config.environment.id,
@@ -199,11 +221,18 @@ def table() -> str:
         "| returns of seeds | data |",
         "| --- | --- | ---: | ---: | --- | --- | --- |",
     ]
-    for name in (config + end for config in named.EXPERIMENTS for end in ("", RAY)):
-        path = FOLDER / f"{name}.json"
-        if path.exists():
-            lines.append(line(name, json.loads(path.read_text())))
+    order = list(named.EXPERIMENTS)
+    paths = [x for x in FOLDER.glob("*.json") if x.with_suffix(".csv").exists()]
+    for path in sorted(paths, key=lambda x: (order.index(origin(x.stem)), x.stem)):
+        lines.append(line(path.stem, json.loads(path.read_text())))
     return "\n".join(lines)
+
+
+def origin(name: str) -> str:
+    """Return the name of the config that results are of, maybe of a variant."""
+    return max(
+        (x for x in named.EXPERIMENTS if f"{name}_".startswith(f"{x}_")), key=len
+    )
 
 
 def line(name: str, result: dict) -> str:
@@ -218,7 +247,7 @@ def line(name: str, result: dict) -> str:
     else:
         listed = ", ".join(map(shown, returns))
     middle = shown(curves.interquartile_mean(returns))
-    config = named.EXPERIMENTS[name.removesuffix(RAY)]()
+    config = named.EXPERIMENTS[origin(name)]()
     id = config.environment.id.rpartition(":")[2]
     return (
         f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} "
