@@ -197,7 +197,7 @@ def draw(name: str) -> None:
         values = [float(row.get(x) or row["return"]) for x in ("step", *COLUMNS)]
         series.setdefault(row["seed"], []).append(values)
     runs = [records.Series(*np.transpose(values)) for values in series.values()]
-    config = named.load(origin(name))
+    config = named.EXPERIMENTS[base(name)]()
     curve = dataclasses.replace(
         curves.aggregate(name, runs),
         task=config.environment.id,
@@ -223,13 +223,13 @@ def table() -> str:
     ]
     order = list(named.EXPERIMENTS)
     paths = [x for x in FOLDER.glob("*.json") if x.with_suffix(".csv").exists()]
-    for path in sorted(paths, key=lambda x: (order.index(origin(x.stem)), x.stem)):
+    for path in sorted(paths, key=lambda x: (order.index(base(x.stem)), x.stem)):
         lines.append(line(path.stem, json.loads(path.read_text())))
     return "\n".join(lines)
 
 
-def origin(name: str) -> str:
-    """Return the name of the config that results are of, maybe of a variant."""
+def base(name: str) -> str:
+    """Return the name of a config from that of its results, maybe those of a variant."""
     return max(
         (x for x in named.EXPERIMENTS if f"{name}_".startswith(f"{x}_")), key=len
     )
@@ -247,7 +247,7 @@ def line(name: str, result: dict) -> str:
     else:
         listed = ", ".join(map(shown, returns))
     middle = shown(curves.interquartile_mean(returns))
-    config = named.EXPERIMENTS[origin(name)]()
+    config = named.EXPERIMENTS[base(name)]()
     id = config.environment.id.rpartition(":")[2]
     return (
         f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} "

@@ -54,11 +54,12 @@ def test_policy_before_the_update_is_the_one_that_acted(name, network, memory):
     assert np.max(agent.worst) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["a2c", "trpo"])
+@pytest.mark.quick("a2c", "trpo")
+@pytest.mark.parametrize("name", sorted(CLASSES))
 def test_divergence_is_zero_before_an_update_even_if_older_policies_acted(name):
     envs = noise(lengths=(3, 5, 2, 7))
     agent = make(name, envs, "dense", watched(name), memory="episodes")
-    eagerly(envs, agent, 16)
+    eagerly(envs, agent, 40)
     ratio, acting, divergence, local = np.max(agent.worst, axis=0)
     assert ratio > 1e-3
     assert acting > 1e-5

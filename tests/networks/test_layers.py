@@ -496,7 +496,7 @@ def kernel(agent):
 
 
 @pytest.mark.quick("agents.algorithms.dqn")
-@pytest.mark.parametrize("cls", [pytest.param(ppo, marks=pytest.mark.slow), a2c, dqn])
+@pytest.mark.parametrize("cls", [ppo, a2c, dqn])
 def test_penalties_on_activities_train(cls):
     part = {"type": "dense", "units": 8, "activity_regularizer": "l2"}
     values = {"network": {"layers": [part]}, "optimizer": {"type": "adam"}}
