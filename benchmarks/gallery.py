@@ -2,10 +2,10 @@
 
     python benchmarks/gallery.py --outdir DIR
 
-Compares the final returns of each config with published ones (`published.json`), and
-shows a card per config: curve, score, steps, wall time, command, and a small moving
-picture if there is one. The data comes from `benchmarks/learning.py`, the pictures from
-`benchmarks/animations.py`.
+Compares the final returns of each config, and of each variant of one, with published
+ones (`published.json`), and shows a card for each: curve, score, steps, wall time,
+command, and a small moving picture if there is one. The data comes from
+`benchmarks/learning.py`, the pictures from `benchmarks/animations.py`.
 """
 
 import argparse
@@ -15,12 +15,13 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import learning
 import numpy as np
 
-from agents.experiments import curves, named, pages, records, report
+from agents.experiments import curves, pages, records, report
 from agents.tools import files
 
-FOLDER = pathlib.Path(__file__).parents[1] / "docs/results"
+FOLDER = learning.FOLDER
 
 
 def main() -> None:
@@ -35,7 +36,7 @@ def main() -> None:
 
 def page() -> pages.Page:
     """Return the page."""
-    results = {name: result(name) for name in named.EXPERIMENTS if data(name).exists()}
+    results = {name: result(name) for name in learning.names()}
     published = json.loads((FOLDER / "published.json").read_text())
     made = pages.Page("Results")
     made.text(
@@ -79,7 +80,7 @@ def result(name: str) -> dict[str, Any]:
 
 def compared(name: str, ours: dict, theirs: dict) -> list[str]:
     """Return the row of a config and a published score."""
-    config = named.EXPERIMENTS[name]()
+    config = learning.config_of(name)
     place = position(ours["returns"], theirs["score"])
     kind = "number" if place == "below" else "number good"
     _, middle, between = report.summary(ours["returns"])
@@ -110,7 +111,7 @@ def card(made: pages.Page, name: str, values: dict) -> str:
     """Return the card of a config."""
     lines = list(learned(name))
     scale, unit = curves.axis("steps", values["steps"])
-    config = named.EXPERIMENTS[name]()
+    config = learning.config_of(name)
     about = f"{config.algorithm.type.upper()} on {config.environment.id}, over {unit}"
     figure = made.chart(name, about, pages.Chart(unit, lines))
     mean, middle, between = report.summary(values["returns"])

@@ -37,6 +37,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from agents.experiments import curves, evaluation, named, records
+from agents.experiments.config import Config
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs/results"
@@ -197,7 +198,7 @@ def draw(name: str) -> None:
         values = [float(row.get(x) or row["return"]) for x in ("step", *COLUMNS)]
         series.setdefault(row["seed"], []).append(values)
     runs = [records.Series(*np.transpose(values)) for values in series.values()]
-    config = named.EXPERIMENTS[base(name)]()
+    config = config_of(name)
     curve = dataclasses.replace(
         curves.aggregate(name, runs),
         task=config.environment.id,
@@ -215,17 +216,22 @@ def write_table() -> None:
 
 
 def table() -> str:
-    """Return the table of all results in Markdown, in the order of the named configs."""
+    """Return the table of all results in Markdown."""
     lines = [
         "| config | environment | steps | seeds | interquartile mean (95% interval) "
         "| returns of seeds | data |",
         "| --- | --- | ---: | ---: | --- | --- | --- |",
     ]
-    order = list(named.EXPERIMENTS)
-    paths = [x for x in FOLDER.glob("*.json") if x.with_suffix(".csv").exists()]
-    for path in sorted(paths, key=lambda x: (order.index(base(x.stem)), x.stem)):
-        lines.append(line(path.stem, json.loads(path.read_text())))
+    for name in names():
+        lines.append(line(name, json.loads((FOLDER / f"{name}.json").read_text())))
     return "\n".join(lines)
+
+
+def names() -> list[str]:
+    """Return the names of all results, in the order of the named configs."""
+    order = list(named.EXPERIMENTS)
+    found = [x.stem for x in FOLDER.glob("*.json") if x.with_suffix(".csv").exists()]
+    return sorted(found, key=lambda x: (order.index(base(x)), x))
 
 
 def base(name: str) -> str:
@@ -233,6 +239,11 @@ def base(name: str) -> str:
     return max(
         (x for x in named.EXPERIMENTS if f"{name}_".startswith(f"{x}_")), key=len
     )
+
+
+def config_of(name: str) -> Config:
+    """Return the config of results; a variant is on the same task."""
+    return named.EXPERIMENTS[base(name)]()
 
 
 def line(name: str, result: dict) -> str:
@@ -247,7 +258,7 @@ def line(name: str, result: dict) -> str:
     else:
         listed = ", ".join(map(shown, returns))
     middle = shown(curves.interquartile_mean(returns))
-    config = named.EXPERIMENTS[base(name)]()
+    config = config_of(name)
     id = config.environment.id.rpartition(":")[2]
     return (
         f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} "

@@ -24,7 +24,9 @@ def load(name):
     return module
 
 
-gallery, learning = load("gallery"), load("learning")
+# Other commands import it by its name.
+learning = sys.modules["learning"] = load("learning")
+gallery = load("gallery")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +39,9 @@ def text(tmp_path_factory):
     return (outdir / "index.html").read_text()
 
 
-def test_every_config_with_results_has_a_card(text):
-    names = {x.stem for x in gallery.FOLDER.glob("*.csv")} & set(named.EXPERIMENTS)
+def test_all_results_have_a_card(text):
+    names = {x.stem for x in gallery.FOLDER.glob("*.csv")} - {"paper"}
+    assert "atari_pong_impala_ray" in names  # A variant of a config.
     assert len(names) > 20
     for name in names:
         assert f"<figcaption>{name} <span>" in text
@@ -72,7 +75,6 @@ def test_cards_show_moving_pictures(text):
 
 
 def test_animations_are_small(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "learning", learning)
     animations = load("animations")
 
     def visualize(run, outdir, num_episodes, format):
@@ -90,10 +92,8 @@ def test_animations_are_small(tmp_path, monkeypatch):
 
 def test_published_scores_stand_beside_ours(text):
     published = json.loads((gallery.FOLDER / "published.json").read_text())
-    assert set(published) <= set(named.EXPERIMENTS)
     for name, entries in published.items():
-        if not gallery.data(name).exists():
-            continue
+        assert gallery.data(name).exists()
         for entry in entries:
             assert entry["source"] in text
             assert f">{name}</td>" in text
