@@ -8,10 +8,11 @@ NOTEBOOK = pathlib.Path(__file__).parents[1] / "docs/tutorial.ipynb"
 
 
 @pytest.mark.slow
-def test_every_cell_runs_in_a_new_kernel():
+def test_every_cell_runs_in_a_new_kernel(monkeypatch):
     import nbclient
     import nbformat
 
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # EnvPool's import sets it.
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     executed = nbclient.NotebookClient(notebook, timeout=600).execute()
     *_, last = (x for x in executed.cells if x.cell_type == "code")
