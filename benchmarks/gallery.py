@@ -9,7 +9,6 @@ command, and a small moving picture if there is one. The data comes from
 """
 
 import argparse
-import csv
 import json
 import pathlib
 from collections.abc import Iterator
@@ -51,11 +50,11 @@ def page() -> pages.Page:
         ["environment", "algorithm", "config", "#steps", "#seeds", "#ours"]
         + ["", "#published", "#their steps", "source"],
         (
-            row
-            for name, entries in published.items()
-            if name in results
+            compared(name, values, entry)
+            for config, entries in published.items()
+            for name, values in results.items()
+            if learning.base(name) == config
             for entry in entries
-            for row in [compared(name, results[name], entry)]
         ),
     )
     made.heading("Configs")
@@ -72,10 +71,8 @@ def data(name: str, ending: str = "json") -> pathlib.Path:
 def result(name: str) -> dict[str, Any]:
     """Return the results of a config: `steps` and `returns` are of its longest runs."""
     values = json.loads(data(name).read_text())
-    finals = values["finals"].values()
-    steps = max(final["step"] for final in finals)
-    returns = [x["mean_return"] for x in finals if x["step"] == steps]
-    return {**values, "steps": steps, "returns": np.array(returns)}
+    steps, returns = learning.longest(values)
+    return {**values, "steps": steps, "returns": returns}
 
 
 def compared(name: str, ours: dict, theirs: dict) -> list[str]:
@@ -140,10 +137,9 @@ def card(made: pages.Page, name: str, values: dict) -> str:
 def learned(name: str) -> Iterator[pages.Line]:
     """Yield the curves of the seeds of a config, and their mean."""
     seeds: dict[str, list] = {}
-    with data(name, "csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            point = float(row["step"]), float(row["return"])
-            seeds.setdefault(row["seed"], []).append(point)
+    for row in learning.stored(name):
+        point = float(row["step"]), float(row["return"])
+        seeds.setdefault(row["seed"], []).append(point)
     series = []
     for points in seeds.values():
         steps, returns = np.array(sorted(points)).T

@@ -188,7 +188,8 @@ def store(
 
 def stored(name: str) -> list[dict[str, str]]:
     """Return the stored evaluations of all seeds."""
-    return list(csv.DictReader((FOLDER / f"{name}.csv").open()))
+    with open(FOLDER / f"{name}.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def draw(name: str) -> None:
@@ -248,9 +249,7 @@ def config_of(name: str) -> Config:
 
 def line(name: str, result: dict) -> str:
     """Return the line of the table about the seeds that made the most steps."""
-    steps = max(final["step"] for final in result["finals"].values())
-    finals = [x for x in result["finals"].values() if x["step"] == steps]
-    returns = np.array([final["mean_return"] for final in finals])
+    steps, returns = longest(result)
     lower, upper = map(shown, curves.interval(returns))
     interval = f" ({lower} to {upper})" if len(returns) > 1 else ""
     if len(returns) > LISTED:
@@ -264,6 +263,14 @@ def line(name: str, result: dict) -> str:
         f"| [{name}]({name}.png) | {id} | {steps:,} | {len(returns)} "
         f"| {middle}{interval} | {listed} | [curves]({name}.csv), [runs]({name}.json) |"
     )
+
+
+def longest(result: dict) -> tuple[int, np.ndarray]:
+    """Return the steps of the seeds that made the most, and their returns `[seeds]`."""
+    finals = result["finals"].values()
+    steps = max(final["step"] for final in finals)
+    returns = [final["mean_return"] for final in finals if final["step"] == steps]
+    return steps, np.array(returns)
 
 
 def shown(number: float) -> str:

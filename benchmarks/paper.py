@@ -53,8 +53,7 @@ def main() -> None:
 
 def stored() -> list[dict[str, str]]:
     """Return the rows of the table, none if there is no table yet."""
-    path = FOLDER / "paper.csv"
-    return list(csv.DictReader(path.open())) if path.exists() else []
+    return learning.stored("paper") if (FOLDER / "paper.csv").exists() else []
 
 
 def phases(config: str, seed: str, run: pathlib.Path) -> list[dict]:
