@@ -169,8 +169,8 @@ def _upright(id: str, **algorithm: Any) -> Config:
 
 def walker_clip() -> Config:
     """Walk with a two-legged robot, in a million steps."""
-    settings = {"gae_lambda": 0.9, "learning_rate": _to_zero(2e-4, 1_000_000)}
-    return _with_network(_upright("Walker2d-v5", **settings), layers=(128, 128))
+    config = _upright("Walker2d-v5", learning_rate=_to_zero(2e-4, 1_000_000))
+    return _with_network(config, layers=(256, 256))
 
 
 def hopper_clip() -> Config:
