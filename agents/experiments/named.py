@@ -158,38 +158,36 @@ def cheetah_clip() -> Config:
     return _with_network(_clip("HalfCheetah-v5", gae_lambda=0.9), initial_std=0.37)
 
 
-def _upright(id: str, **algorithm: Any) -> Config:
+def _upright(id: str, *, units: int, rate: float) -> Config:
     """Clipped objective on a robot that can fall, for a million steps in few phases.
 
     Its episodes end at different steps. A phase begins with a reset, which brings all of
-    them to the same step, so that the next batches only show one part of them.
+    them to the same step, so that the next batches only show one part of them. The more
+    dimensions the actions have, the more a rate changes their probability.
     """
-    return _with(_clip(id, **algorithm), "train", eval_every=200_000)
+    config = _clip(id, learning_rate=_to_zero(rate, 1_000_000))
+    config = _with_network(config, layers=(units, units))
+    return _with(config, "train", eval_every=200_000)
 
 
 def walker_clip() -> Config:
     """Walk with a two-legged robot, in a million steps."""
-    config = _upright("Walker2d-v5", learning_rate=_to_zero(2e-4, 1_000_000))
-    return _with_network(config, layers=(256, 256))
+    return _upright("Walker2d-v5", units=256, rate=2e-4)
 
 
 def hopper_clip() -> Config:
     """Hop with a one-legged robot, in a million steps."""
-    return _upright("Hopper-v5")
+    return _upright("Hopper-v5", units=64, rate=3e-4)
 
 
 def ant_clip() -> Config:
     """Walk with a four-legged robot, in a million steps."""
-    return _upright("Ant-v5")
+    return _upright("Ant-v5", units=256, rate=1e-4)
 
 
 def humanoid_clip() -> Config:
-    """Walk with a humanoid robot, in a million steps.
-
-    Its actions have 17 dimensions, so the same rate changes their probability more.
-    """
-    config = _upright("Humanoid-v5", learning_rate=_to_zero(1e-4, 1_000_000))
-    return _with_network(config, layers=(256, 256))
+    """Walk with a humanoid robot, in a million steps."""
+    return _upright("Humanoid-v5", units=256, rate=1e-4)
 
 
 def swimmer_clip() -> Config:
