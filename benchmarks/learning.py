@@ -9,10 +9,10 @@ policy by `evaluate` (20 deterministic episodes, environments seeded apart from
 training). Seeds are numbers or ranges that include both ends; a number may be followed
 by a colon and the environment steps that suffice. Writes `CONFIG.csv` (evaluations over
 steps, with the quartiles of their episodes), `CONFIG.json` (final returns of all seeds,
-their interquartile mean with its 95% bootstrap interval, command, versions, commit,
-date) and `CONFIG.png`. With `--add`, stored results of other seeds stay beside the new
-ones, and `earlier` in the JSON file says how they were made. The same command continues
-after an interruption.
+their interquartile mean with its 95% bootstrap interval, command, versions, commit of
+the code that trained them, date) and `CONFIG.png`. With `--add`, stored results of
+other seeds stay beside the new ones, and `earlier` in the JSON file says how they were
+made. The same command continues after an interruption.
 
 A variant trains with further options of `train`, all that follow `--options`, and its
 results are those of `CONFIG_NAME`:
@@ -46,6 +46,8 @@ COLUMNS = {"return": "score", "lower": "lower_quartile", "upper": "upper_quartil
 """Columns of a table of evaluations, and their names in reports."""
 LISTED = 5
 """Number of seeds up to which the table lists every return."""
+COMMITS = "commits.txt"
+"""File of a run that names the code that trained it."""
 
 
 def main() -> None:
@@ -122,8 +124,20 @@ def train(
         arguments += ["--set", f"train.steps={steps}"]
     arguments += options
     command = [sys.executable, "-m", "agents.scripts.train", *arguments]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    before, code = evaluations(run), commit()
+    earlier = commits(run) if before else set()
+    try:
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    finally:
+        if evaluations(run) != before:  # A finished run does not train again.
+            (run / COMMITS).write_text("\n".join(sorted({*earlier, code})) + "\n")
     return run
+
+
+def commits(run: pathlib.Path) -> set[str]:
+    """Return the commits of the code that trained a run, or the word `unknown`."""
+    path = run / COMMITS
+    return set(path.read_text().split()) if path.exists() else {"unknown"}
 
 
 def evaluations(run: pathlib.Path) -> list[dict]:
@@ -167,7 +181,7 @@ def store(
         "interval": curves.interval(returns).tolist(),
         "finals": finals,
         "command": command,
-        "commit": commit(),
+        "commit": ", ".join(sorted(set.union(*map(commits, runs.values())))),
         "date": datetime.date.today().isoformat(),
         "versions": (last / "versions.txt").read_text().splitlines(),
         "seconds": seconds,

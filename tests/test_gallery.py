@@ -1,5 +1,6 @@
 """The page of results is made from the committed data."""
 
+import contextlib
 import importlib.util
 import json
 import pathlib
@@ -138,3 +139,27 @@ def test_line_of_results_is_about_the_longest_runs():
     assert cells[1:4] == ["CartPole-v1", "9", "3"]
     assert cells[4:6] == ["2.00 (1.00 to 3.00)", "1.00, 2.00, 3.00"]
     assert cells[6:] == ["[curves](cartpole.csv), [runs](cartpole.json)"]
+
+
+def test_results_name_the_code_that_trained_them(tmp_path, monkeypatch):
+    run = tmp_path / "seed3-pendulum"
+
+    def trained(by, rows=0):
+        def training(*args, **kwargs):
+            run.mkdir(exist_ok=True)
+            with open(run / "metrics.jsonl", "a") as file:
+                file.writelines(['{"phase": "evaluate", "step": 1}\n'] * rows)
+            if rows == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(learning, "commit", lambda: by)
+        monkeypatch.setattr(learning.subprocess, "run", training)
+        with contextlib.suppress(KeyboardInterrupt):
+            learning.train("pendulum", "3", tmp_path, 0, "seed3", [])
+        return learning.commits(run)
+
+    assert trained("aaa", rows=2) == {"aaa"}
+    assert trained("bbb", rows=1) == {"aaa", "bbb"}
+    assert trained("ccc") == {"aaa", "bbb"}
+    (run / learning.COMMITS).unlink()
+    assert trained("ddd", rows=1) == {"ddd", "unknown"}
