@@ -124,12 +124,12 @@ def train(
         arguments += ["--set", f"train.steps={steps}"]
     arguments += options
     command = [sys.executable, "-m", "agents.scripts.train", *arguments]
-    before, code = evaluations(run), commit()
+    before, code = reports(run), commit()
     earlier = commits(run) if before else set()
     try:
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     finally:
-        if evaluations(run) != before:  # A finished run does not train again.
+        if reports(run) != before:  # A finished run does not train again.
             (run / COMMITS).write_text("\n".join(sorted({*earlier, code})) + "\n")
     return run
 
@@ -142,9 +142,13 @@ def commits(run: pathlib.Path) -> set[str]:
 
 def evaluations(run: pathlib.Path) -> list[dict]:
     """Results of the phases of evaluation."""
+    return [row for row in reports(run) if row["phase"] == "evaluate"]
+
+
+def reports(run: pathlib.Path) -> list[dict]:
+    """Results of all phases, none if the run has not begun."""
     path = run / "metrics.jsonl"
-    rows = records.read_rows(path) if path.exists() else []
-    return [row for row in rows if row["phase"] == "evaluate"]
+    return records.read_rows(path) if path.exists() else []
 
 
 def made_before(name: str) -> dict:

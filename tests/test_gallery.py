@@ -144,12 +144,13 @@ def test_line_of_results_is_about_the_longest_runs():
 def test_results_name_the_code_that_trained_them(tmp_path, monkeypatch):
     run = tmp_path / "seed3-pendulum"
 
-    def trained(by, rows=0):
+    def trained(by, *phases):
         def training(*args, **kwargs):
             run.mkdir(exist_ok=True)
             with open(run / "metrics.jsonl", "a") as file:
-                file.writelines(['{"phase": "evaluate", "step": 1}\n'] * rows)
-            if rows == 2:
+                for phase in phases:
+                    file.write(json.dumps({"phase": phase, "step": 1}) + "\n")
+            if phases == ("train",):
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(learning, "commit", lambda: by)
@@ -158,8 +159,8 @@ def test_results_name_the_code_that_trained_them(tmp_path, monkeypatch):
             learning.train("pendulum", "3", tmp_path, 0, "seed3", [])
         return learning.commits(run)
 
-    assert trained("aaa", rows=2) == {"aaa"}
-    assert trained("bbb", rows=1) == {"aaa", "bbb"}
+    assert trained("aaa", "train") == {"aaa"}
+    assert trained("bbb", "evaluate") == {"aaa", "bbb"}
     assert trained("ccc") == {"aaa", "bbb"}
     (run / learning.COMMITS).unlink()
-    assert trained("ddd", rows=1) == {"ddd", "unknown"}
+    assert trained("ddd", "train", "evaluate") == {"ddd", "unknown"}
