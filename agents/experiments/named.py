@@ -637,7 +637,7 @@ def atari_pong_impala() -> Config:
         unroll_length=32,
         vtrace_lambda=0.95,
         value_coef=0.15,
-        entropy_coef=_to_zero(0.002, steps),
+        entropy_coef=_to_zero(0.006, steps),
         jit=False,
         network="convolutional",
     )
