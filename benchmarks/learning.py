@@ -30,6 +30,7 @@ import datetime
 import json
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -127,11 +128,39 @@ def train(
     before, code = reports(run), commit()
     earlier = commits(run) if before else set()
     try:
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        run_command(command)
     finally:
         if reports(run) != before:  # A finished run does not train again.
             (run / COMMITS).write_text("\n".join(sorted({*earlier, code})) + "\n")
     return run
+
+
+def run_command(command: Sequence[str]) -> None:
+    """Run a command, and wait for its end also when this process is to end.
+
+    SIGTERM goes on to the command; Ctrl-C in a terminal reaches both by itself. Raises
+    CalledProcessError if the command fails.
+    """
+    stopped = False
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+
+        def stop(*_) -> None:
+            nonlocal stopped
+            stopped = True
+            process.terminate()
+
+        previous = signal.signal(signal.SIGTERM, stop)
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.wait()
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+    if stopped:
+        sys.exit(128 + signal.SIGTERM)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 def commits(run: pathlib.Path) -> set[str]:

@@ -5,7 +5,10 @@ import importlib.util
 import json
 import pathlib
 import re
+import signal
+import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -145,7 +148,7 @@ def test_results_name_the_code_that_trained_them(tmp_path, monkeypatch):
     run = tmp_path / "seed3-pendulum"
 
     def trained(by, *phases):
-        def training(*args, **kwargs):
+        def training(command):
             run.mkdir(exist_ok=True)
             with open(run / "metrics.jsonl", "a") as file:
                 for phase in phases:
@@ -154,7 +157,7 @@ def test_results_name_the_code_that_trained_them(tmp_path, monkeypatch):
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(learning, "commit", lambda: by)
-        monkeypatch.setattr(learning.subprocess, "run", training)
+        monkeypatch.setattr(learning, "run_command", training)
         with contextlib.suppress(KeyboardInterrupt):
             learning.train("pendulum", "3", tmp_path, 0, "seed3", [])
         return learning.commits(run)
@@ -164,3 +167,38 @@ def test_results_name_the_code_that_trained_them(tmp_path, monkeypatch):
     assert trained("ccc") == {"aaa", "bbb"}
     (run / learning.COMMITS).unlink()
     assert trained("ddd", "train", "evaluate") == {"ddd", "unknown"}
+
+
+def run_python(code):
+    """Run Python in a process, as the benchmark runs a training."""
+    learning.run_command([sys.executable, "-c", textwrap.dedent(code)])
+
+
+def test_a_benchmark_stops_when_its_command_fails():
+    run_python("")
+    with pytest.raises(subprocess.CalledProcessError, match="status 3"):
+        run_python("raise SystemExit(3)")
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_a_benchmark_that_is_stopped_waits_for_its_command(tmp_path, number, error):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(error) as caught:
+        run_python(f"""
+            import os, pathlib, signal, time
+            def stop(*_):
+                time.sleep(0.5)
+                pathlib.Path({str(tmp_path / "saved")!r}).touch()
+                raise SystemExit(0)
+            signal.signal(signal.SIGTERM, stop)
+            time.sleep(0.5)
+            os.kill(os.getppid(), {int(number)})
+            {"stop()" if number == signal.SIGINT else "time.sleep(60)"}
+        """)
+    if error is SystemExit:
+        assert caught.value.code == 143
+    assert (tmp_path / "saved").exists()
+    assert signal.getsignal(signal.SIGTERM) == before
