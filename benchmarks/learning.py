@@ -141,24 +141,20 @@ def run_command(command: Sequence[str]) -> None:
     SIGTERM goes on to the command; Ctrl-C in a terminal reaches both by itself. Raises
     CalledProcessError if the command fails.
     """
-    stopped = False
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
 
-        def stop(*_) -> None:
-            nonlocal stopped
-            stopped = True
+        def stop(number: int, _) -> None:
             process.terminate()
+            sys.exit(128 + number)
 
         previous = signal.signal(signal.SIGTERM, stop)
         try:
             process.wait()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             process.wait()
             raise
         finally:
             signal.signal(signal.SIGTERM, previous)
-    if stopped:
-        sys.exit(128 + signal.SIGTERM)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
 
