@@ -627,7 +627,7 @@ def atari_pong_impala() -> Config:
     are the weights of values and entropy.
     """
     config = atari_pong()
-    steps = config.train.steps
+    steps = 6_144_000
     late = _late(
         "ALE/Pong-v5",
         steps,
@@ -644,7 +644,8 @@ def atari_pong_impala() -> Config:
     adam = late.algorithm.optimizer
     minibatch = {"type": "minibatch", "epochs": 2, "size": 8, "optimizer": adam}
     late = _with(late, "algorithm", optimizer=minibatch)
-    return dataclasses.replace(config, algorithm=late.algorithm)
+    config = dataclasses.replace(config, algorithm=late.algorithm)
+    return _with(config, "train", steps=steps)
 
 
 def cartpole_masked() -> Config:
