@@ -123,3 +123,16 @@ def test_results_show_all_seeds(tmp_path, monkeypatch):
     assert rows == [["1,000", "1", "1,200"], ["2,000", "2", "-750"]]
     with pytest.raises(ValueError, match="no configs: aunt"):
         results.text(["aunt"])
+
+
+def test_results_show_variants(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    data = {"finals": {"0": {"mean_return": 5_241.0, "step": 10_000_000}}}
+    (tmp_path / "ant_gae.json").write_text(json.dumps(data))
+    found = results.text(["ant", "ant_gae"])
+    row = found.splitlines()[2].split(" | ")
+    assert "`ant_gae <" in row[0]
+    assert row[1:4] == ["10,000,000", "1", "5,241"]
+    assert found.endswith("without committed results: `ant`.")
+    with pytest.raises(ValueError, match="no configs: ant_unmeasured"):
+        results.text(["ant_unmeasured"])

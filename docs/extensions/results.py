@@ -6,7 +6,8 @@
 
 It makes a table of the returns of final policies, with links to the data and the 95%
 bootstrap intervals of interquartile means, and shows the learning curves. Configs without
-data are named. `benchmarks/learning.py` makes the data.
+data are named. `benchmarks/learning.py` makes the data, also of variants of a config, such
+as `walker_gae`, whose commands are on the page of results.
 """
 
 import collections
@@ -22,14 +23,14 @@ FOLDER = pathlib.Path(__file__).parents[1] / "results"
 
 
 def text(names: list[str]) -> str:
-    """Return the results of configs in Markdown.
+    """Return the results of configs and their variants in Markdown.
 
     Raises:
-      ValueError: for names that are no configs.
+      ValueError: for names that are neither configs nor variants with data.
     """
-    if unknown := sorted(set(names) - set(named.EXPERIMENTS)):
-        raise ValueError(f"no configs: {', '.join(unknown)}")
     measured = [x for x in names if (FOLDER / f"{x}.json").exists()]
+    if unknown := sorted(set(names) - set(measured) - set(named.EXPERIMENTS)):
+        raise ValueError(f"no configs: {', '.join(unknown)}; variants need data")
     parts = [table(measured), *map(curve, measured)] if measured else []
     if others := [f"`{x}`" for x in names if x not in measured]:
         parts.append(f"Configs without committed results: {', '.join(others)}.")
