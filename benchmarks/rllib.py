@@ -31,7 +31,16 @@ SETTINGS = {
         128,
         ["algorithm.epochs=4", "algorithm.minibatch_size=512"],
     ),
-    "impala-pong": ("ALE/Pong-v5", "atari_pong_impala", 16, 50, []),
+    "impala-pong": (
+        "ALE/Pong-v5",
+        "atari_pong_impala",
+        16,
+        50,
+        [
+            "algorithm.queue_size=1",
+            "algorithm.optimizer={type: adam, epsilon: 1e-5, clip_norm: 0.5}",
+        ],
+    ),
     "ppo-pong": (
         "ALE/Pong-v5",
         "atari_pong",
