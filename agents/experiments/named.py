@@ -619,12 +619,12 @@ def atari_pong_rainbow() -> Config:
 
 
 def atari_pong_impala() -> Config:
-    """Play Pong from pixels by an actor-critic that weighs how likely actions have become.
+    """Play Pong from pixels by an actor-critic with truncated importance weights.
 
     The network is the shallow one of Espeholt et al. (2018), `residual` the deep one. The
-    paper takes 200 million frames; here updates use their data three times. Delayed data
-    slows learning down, so one process, which has no need to wait, learns from unrolls at
-    once. Rewards are rare, so advantages are small, and so is the weight of the entropy.
+    paper takes 200 million frames; here updates use their data three times. One process
+    has no need to wait and learns from unrolls at once, because delays slow learning
+    down. Rewards are rare, so advantages are small, and so is the weight of the entropy.
     """
     config = atari_pong()
     steps = config.train.steps
