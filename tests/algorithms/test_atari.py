@@ -21,7 +21,7 @@ REPLAY = (
     ("name", "overrides"),
     [
         ("atari_pong", (*UNROLLS, "algorithm.minibatch_size=8")),
-        ("atari_pong_impala", (*UNROLLS, "algorithm.queue_size=0")),
+        ("atari_pong_impala", UNROLLS),
         ("atari_pong_dqn", REPLAY),
         ("atari_pong_apex", REPLAY),
         ("atari_pong_rainbow", REPLAY),
